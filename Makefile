@@ -1,0 +1,88 @@
+# Every target builds what it needs: a virtual environment in .venv and, for demo, test and testbed, the control
+# planes' binaries in the user's cache folder.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PROTOS := $(wildcard proto/federator/v1/*.proto)
+
+# Length of the demo; 0 runs until Ctrl-C.
+DEMO_SECONDS ?= 0
+# Extra words for pytest, e.g. make test ARGS="-k outbox".
+ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "federator needs Python 3.11 or newer; set PYTHON=")'
+	@echo "Setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: venv
+venv: $(READY) ## Create the virtual environment with the locked dependencies
+
+.PHONY: testbed
+testbed: $(READY) ## Build the control planes' binaries (about 12 minutes the first time, 2 cores)
+	@$(BIN)/python -m federator.testing build
+
+.PHONY: demo
+demo: testbed ## Three living clusters, one aggregator, a live view of the global watch
+	@$(BIN)/python -m federator.testing.demo --seconds $(DEMO_SECONDS)
+
+.PHONY: run
+run: $(READY) ## Federate every context of your kubeconfig
+	@$(BIN)/federator run
+
+.PHONY: test
+test: testbed ## Run all tests, on real control planes
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: unit
+unit: $(READY) ## Run the unit and contract tests only (no control planes)
+	@$(BIN)/python -m pytest tests/unit tests/contract $(ARGS)
+
+.PHONY: lint
+lint: $(READY) ## Check format, lint, types, import layers and generated code
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory proto-check
+
+.PHONY: check
+check: lint unit ## lint, then the unit and contract tests
+
+.PHONY: fix
+fix: $(READY) ## Apply what lint can mend by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: bench
+bench: testbed ## Measure and write build/bench.json
+	@$(BIN)/python -m tests.bench
+
+PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc
+
+.PHONY: proto
+proto: $(READY) ## Generate federator/v1 from proto/
+	@$(PROTOC) --python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. $(PROTOS)
+
+.PHONY: proto-check
+proto-check: $(READY)
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+	$(PROTOC) --python_out=$$out --grpc_python_out=$$out --mypy_out=quiet:$$out --mypy_grpc_out=quiet:$$out $(PROTOS) && \
+	for f in $$(cd $$out && find . -type f); do cmp "$$out/$$f" "$$f" || { echo "run: make proto"; exit 1; }; done
+
+.PHONY: clean
+clean: ## Remove what the targets made inside the checkout (the cached binaries stay)
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .state
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,24 @@
+"""Federator: read many Kubernetes clusters as one.
+
+The way of one change:
+
+    kube-apiserver
+      │  list and watch
+      ▼
+    agent        kube → cache: Reflector → DeltaFIFO → Indexer → outbox → pusher
+      │  Push (gRPC)
+      ▼
+    aggregator   ingest → ledger → merge → serve
+      │  List, Watch, Get (gRPC)
+      ▼
+    clients      federator CLI · federator.client · any gRPC language
+
+Users import from here, `federator.client`, `federator.cache` and `federator.testing`; `docs/architecture.md` has the
+diagram with its queues, `docs/glossary.md` every term.
+"""
+
+from importlib.metadata import version
+
+__version__ = version("federator")
+
+__all__ = ["__version__"]

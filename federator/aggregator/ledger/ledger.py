@@ -1,0 +1,137 @@
+"""The ledger seam: one durable order over all changes of all clusters.
+
+Promises of every driver, checked by one contract suite:
+
+- *Ordered and unique*: each entry has its own revision; revisions only grow, also over restarts and over a lost and
+  rebuilt ledger (a new one starts at seconds since 1970 x 2^20). They stay below 2^53.
+- *Atomic*: a batch is committed whole or not at all.
+- *Durable before it is told*: `append` returns, and `on_commit` is called, after the driver's medium has it.
+- *In order*: `on_commit` sees every commit once, in revision order, on the event loop.
+- *Idempotent*: a batch whose sequence is already durable for its agent instance commits nothing.
+- *Fenced*: a batch of an older term than the cluster's newest session raises `SessionFenced`.
+- *Resumable*: `read` returns exactly the entries after a revision, or raises `CursorExpired`; never a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from federator.aggregator.ledger.records import (
+    Batch,
+    ClusterRecord,
+    Commit,
+    Entry,
+    ObjectEntry,
+    StoredKey,
+    TypeRecord,
+)
+from federator.api.cluster import ClusterID, ClusterState, TypeState
+from federator.api.cursor import CursorCodec
+from federator.api.resource import GroupResource, ResourceType
+
+CommitListener = Callable[[Commit], None]
+"""Called on the event loop for every commit, in order; must not raise or block."""
+
+
+class Ledger(Protocol):
+    """One order over all changes. All methods are called on one event loop."""
+
+    @property
+    def cursors(self) -> CursorCodec:
+        """Writes and reads this ledger's cursors."""
+        ...
+
+    @property
+    def revision(self) -> int:
+        """Newest revision told to `on_commit`."""
+        ...
+
+    @property
+    def oldest_revision(self) -> int:
+        """Oldest revision `read` can start after."""
+        ...
+
+    def on_commit(self, listener: CommitListener) -> None:
+        """Sets the one listener; call before the first append."""
+        ...
+
+    async def open_session(self, wanted: ClusterRecord) -> ClusterRecord:
+        """Records that an agent instance has opened a session, and returns the stored record.
+
+        The term is one more than the last; `durable_sequence` is kept where the agent instance is the same and 0
+        otherwise. State, reason and since_ms of `wanted` are ignored: a new member is committed as JOINING.
+
+        Raises:
+            ClusterUIDChanged: the ID is known with another UID (and is not REMOVED).
+            ClusterUIDKnown: the UID is a member under another ID.
+        """
+        ...
+
+    async def append(self, batch: Batch) -> Commit:
+        """Commits what differs from what is stored, and returns when it is durable.
+
+        An object whose UID changed becomes a DELETED and an ADDED entry. Cancelling the caller does not undo it.
+
+        Raises:
+            SessionFenced: a newer session exists.
+            LedgerFull: no room; nothing was changed.
+        """
+        ...
+
+    async def set_cluster_state(self, cluster_id: ClusterID, state: ClusterState, reason: str = "") -> Commit:
+        """Commits a state change of a member; an unchanged state commits nothing."""
+        ...
+
+    async def set_type_state(
+        self, cluster_id: ClusterID, resource_type: ResourceType, state: TypeState, reason: str = ""
+    ) -> Commit:
+        """Commits a state change of a type; an unchanged state, description and reason commits nothing.
+
+        Objects of the type stay; the caller deletes them by batches where they must go.
+        """
+        ...
+
+    def read(self, after_revision: int, limit: int) -> Sequence[Entry]:
+        """Returns up to `limit` entries after a revision, in order. Brief: never blocks on a commit.
+
+        Raises:
+            CursorExpired: entries after it have been compacted.
+        """
+        ...
+
+    def entry(self, revision: int) -> ObjectEntry | None:
+        """Returns the object entry at a revision, or None where compaction has passed it."""
+        ...
+
+    def present(self) -> Iterator[ObjectEntry]:
+        """Iterates the newest entry of every present object, at one revision, in no stated order."""
+        ...
+
+    def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
+        """Iterates the present objects of one type in one cluster, at one revision."""
+        ...
+
+    def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
+        """The members, as of `revision`."""
+        ...
+
+    def types(self, cluster_id: ClusterID) -> Sequence[TypeRecord]:
+        """The types of one member, as of `revision`."""
+        ...
+
+    async def compact(self, revision: int) -> int:
+        """Forgets history up to a revision, keeping each key's newest state at or below it; returns entries dropped."""
+        ...
+
+    def revision_at(self, time_ms: int) -> int:
+        """The newest revision committed at or before a time; `oldest_revision` where the time is older."""
+        ...
+
+    def statistics(self) -> Mapping[str, int | float]:
+        """Revisions, entries, bytes, commits, seconds spent committing."""
+        ...
+
+    async def close(self) -> None:
+        """Commits what was appended, then releases the medium."""
+        ...

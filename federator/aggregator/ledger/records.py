@@ -1,0 +1,220 @@
+"""What goes into the ledger and what comes out of it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from federator.api.cluster import ClusterID, ClusterState, TypeState
+from federator.api.key import ObjectKey
+from federator.api.resource import GroupResource, ResourceType
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """A session says: this object exists in this state.
+
+    Attributes:
+        namespace: empty for cluster-scoped types.
+        name: the object's name.
+        uid: its UID; another one than stored makes a deletion and an addition.
+        resource_version: the member's, verbatim.
+        content_hash: xxh3-64 of the JSON after transforms; equal to what is stored commits nothing.
+        body: the JSON, plain or as one zstd frame (`federator.wire.body`).
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    content_hash: int
+    body: bytes
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False):
+    """A session says: this object is gone. Unknown objects commit nothing."""
+
+    namespace: str
+    name: str
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one frame of a session asks to commit; applied whole or not at all.
+
+    Attributes:
+        cluster_id: the member, from the session's proven identity, never from an item.
+        term: the session's term; a lower one than stored refuses the batch.
+        sequence: the frame's sequence; at or below the durable one, the batch commits nothing.
+        type: the type of all changes.
+        changes: at most `MAX_CHANGES`.
+        low_water: resourceVersion up to which the type is complete after this batch, or "".
+        in_snapshot: the changes are items of a listing: within one generation an item older by resourceVersion than
+            what is stored is skipped.
+    """
+
+    cluster_id: ClusterID
+    term: int
+    sequence: int
+    type: ResourceType
+    changes: tuple[Put | Delete, ...] = ()
+    low_water: str = ""
+    in_snapshot: bool = False
+
+
+MAX_CHANGES = 1024
+"""Changes in one commit; with bodies of 1 KB a commit stays near 1 MiB."""
+
+
+class EntryType(IntEnum):
+    """Type of a ledger entry."""
+
+    ADDED = 1
+    MODIFIED = 2
+    DELETED = 3
+    CLUSTER = 4
+    TYPE = 5
+
+
+class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
+    """A committed change of one object.
+
+    Attributes:
+        revision: its place in the federation's order; unique, only grows.
+        previous_revision: revision of the same object's previous change of the same UID, 0 for ADDED.
+        type: ADDED, MODIFIED or DELETED.
+        time_ms: commit time, milliseconds since 1970, never below the previous commit's.
+        key: which object.
+        api_version: e.g. `apps/v1`, of the body.
+        uid: its UID.
+        resource_version: the member's, of this state; for DELETED the last known.
+        content_hash: of this state.
+        body: of this state; empty for DELETED, whose last state is the entry at `previous_revision`.
+    """
+
+    revision: int
+    previous_revision: int
+    type: EntryType
+    time_ms: int
+    key: ObjectKey
+    api_version: str
+    uid: str
+    resource_version: str
+    content_hash: int
+    body: bytes
+
+
+class ClusterEntry(msgspec.Struct, frozen=True):
+    """A committed change of a member's state.
+
+    Attributes:
+        revision: as in ObjectEntry.
+        time_ms: as in ObjectEntry.
+        cluster_id: the member.
+        state: entered.
+        previous_state: left; None for a new member.
+        reason: for people.
+    """
+
+    revision: int
+    time_ms: int
+    cluster_id: ClusterID
+    state: ClusterState
+    previous_state: ClusterState | None = None
+    reason: str = ""
+
+
+class TypeEntry(msgspec.Struct, frozen=True):
+    """A committed change of one type's state in one member.
+
+    Attributes:
+        revision: as in ObjectEntry.
+        time_ms: as in ObjectEntry.
+        cluster_id: the member.
+        resource_type: the type.
+        state: entered.
+        reason: for people.
+    """
+
+    revision: int
+    time_ms: int
+    cluster_id: ClusterID
+    resource_type: ResourceType
+    state: TypeState
+    reason: str = ""
+
+
+Entry = ObjectEntry | ClusterEntry | TypeEntry
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """One durable run of entries with growing revisions; may be empty when nothing differed.
+
+    Attributes:
+        revision: newest revision of the ledger after it.
+        entries: the entries, in order.
+        low_water: (cluster, type, resourceVersion) of bookmarks that became durable with it.
+    """
+
+    revision: int
+    entries: tuple[Entry, ...] = ()
+    low_water: tuple[tuple[ClusterID, GroupResource, str], ...] = ()
+
+
+class ClusterRecord(msgspec.Struct, frozen=True):
+    """What the ledger keeps of one member.
+
+    Attributes:
+        cluster_id: its ID.
+        cluster_uid: its UID.
+        display_name: its name before normalising.
+        server_version: its apiserver's version.
+        source: where its credentials came from.
+        namespace: the agent's narrowing, empty for all.
+        label_selector: the agent's narrowing, empty for all.
+        state: present state.
+        reason: why, for people.
+        since_ms: when it entered the state.
+        term: of the newest session.
+        agent_instance: of the newest session.
+        durable_sequence: last sequence of that instance that is durable.
+    """
+
+    cluster_id: ClusterID
+    cluster_uid: str
+    display_name: str = ""
+    server_version: str = ""
+    source: str = ""
+    namespace: str = ""
+    label_selector: str = ""
+    state: ClusterState = ClusterState.JOINING
+    reason: str = ""
+    since_ms: int = 0
+    term: int = 0
+    agent_instance: str = ""
+    durable_sequence: int = 0
+
+
+class TypeRecord(msgspec.Struct, frozen=True):
+    """What the ledger keeps of one type in one member.
+
+    Attributes:
+        cluster_id: the member.
+        type: the type as its discovery describes it.
+        state: present state.
+        reason: why, for people.
+        low_water: resourceVersion up to which everything is here, or "".
+    """
+
+    cluster_id: ClusterID
+    type: ResourceType
+    state: TypeState = TypeState.SYNCING
+    reason: str = ""
+    low_water: str = ""
+
+
+class StoredKey(msgspec.Struct, frozen=True, gc=False):
+    """A present object as the ledger's key table knows it."""
+
+    namespace: str
+    name: str
+    resource_version: str

@@ -1,0 +1,426 @@
+"""Every error a user can meet, on one page.
+
+FederatorError
+├── InvalidInput                 a value that was given is not allowed; names field, value and what is allowed
+│   ├── MalformedSelector
+│   ├── ClusterIDCollision       two names would share one ClusterID
+│   ├── CursorMalformed          not a cursor
+│   └── CursorForged             claims this ledger but was not made by it
+├── NotFound
+│   ├── UnknownCluster
+│   ├── UnknownResourceType
+│   └── ObjectNotFound
+├── AmbiguousName                several clusters have the name and none was given
+├── CursorForeign                a cursor of another ledger
+├── CursorAhead                  a cursor from the future of this ledger
+├── CursorExpired                the history it needs is compacted; carries the oldest revision to be had
+├── SessionRefused               an agent may not push (yet)
+│   ├── ClusterHeld              another live agent holds the ClusterID
+│   ├── ClusterUIDChanged        the ClusterID belongs to another cluster
+│   ├── ClusterUIDKnown          the cluster is already a member under another ClusterID
+│   └── SessionFenced            a newer session has taken over
+├── LedgerError                  the store cannot do what was asked
+│   ├── LedgerLocked             another process appends to it
+│   └── LedgerFull               no room; reading goes on
+├── KubeStatusError              an apiserver answered with a failure Status, as a reply or in a watch
+├── MemberUnreachable            an apiserver could not be reached
+├── CredentialsError             credentials could not be loaded or were not accepted
+├── AggregatorUnreachable        the aggregator could not be reached
+├── Incomplete                   the answer is not complete and completeness was demanded
+└── TestbedError                 a control plane of the testbed could not be built or started
+
+`ERRORS` maps the tree to its gRPC status, HTTP status and exit code; `federator.wire.status` carries it over gRPC and
+back. Expired is never confused with lost; malformed input is refused, never treated as empty.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+
+class FederatorError(Exception):
+    """Base of all errors of federator.
+
+    `reason` is the stable UPPER_SNAKE name that programs test; `metadata()` has every variable of the message.
+    """
+
+    reason: ClassVar[str] = "INTERNAL"
+
+    def metadata(self) -> dict[str, str]:
+        """Every variable of the message, as text, for google.rpc.ErrorInfo."""
+        return {
+            name: _text(value) for name, value in vars(self).items() if not name.startswith("_") and value is not None
+        }
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("ascii", "backslashreplace")
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+class InvalidInput(FederatorError):
+    """A value that was given is not allowed."""
+
+    reason = "INVALID_INPUT"
+
+    def __init__(self, field: str, given: object, allowed: str) -> None:
+        self.field = field
+        self.given = _text(given)
+        self.allowed = allowed
+        super().__init__(f"{field}: {self.given!r} is not allowed; allowed: {allowed}")
+
+
+class MalformedSelector(InvalidInput):
+    """A label, field or cluster selector that does not parse."""
+
+    reason = "MALFORMED_SELECTOR"
+
+
+class ClusterIDCollision(InvalidInput):
+    """Two names would share one ClusterID."""
+
+    reason = "CLUSTER_ID_COLLISION"
+
+    def __init__(self, cluster_id: str, names: tuple[str, ...]) -> None:
+        super().__init__("cluster names", names, f"names with different ClusterIDs; these share {cluster_id!r}")
+        self.cluster_id = cluster_id
+        self.names = names
+
+
+class CursorMalformed(InvalidInput):
+    """Not a cursor."""
+
+    reason = "CURSOR_MALFORMED"
+
+    def __init__(self, cursor: bytes) -> None:
+        super().__init__("cursor", cursor[:64], "a cursor as an earlier answer carried it")
+
+
+class CursorForged(InvalidInput):
+    """A cursor that names this ledger but was not made by it."""
+
+    reason = "CURSOR_FORGED"
+
+    def __init__(self, cursor: bytes) -> None:
+        super().__init__("cursor", cursor[:64], "a cursor as an earlier answer carried it, unchanged")
+
+
+class NotFound(FederatorError):
+    """What was asked for does not exist."""
+
+    reason = "NOT_FOUND"
+
+
+class UnknownCluster(NotFound):
+    """No member cluster has this ID."""
+
+    reason = "UNKNOWN_CLUSTER"
+
+    def __init__(self, cluster_id: str, known: tuple[str, ...] = ()) -> None:
+        self.cluster_id = cluster_id
+        self.known = known
+        listed = ", ".join(known) if known else "none"
+        super().__init__(f"no member cluster {cluster_id!r}; known: {listed}")
+
+
+class UnknownResourceType(NotFound):
+    """No member cluster serves this resource type."""
+
+    reason = "UNKNOWN_RESOURCE_TYPE"
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(
+            f"no member cluster serves a resource type {resource!r}; "
+            "allowed: plural, singular, short name, kind or category, optionally '.group' or '.version.group'"
+        )
+
+
+class ObjectNotFound(NotFound):
+    """No object has this key."""
+
+    reason = "OBJECT_NOT_FOUND"
+
+    def __init__(self, resource: str, name: str, *, cluster_id: str = "", namespace: str = "") -> None:
+        self.resource = resource
+        self.name = name
+        self.cluster_id = cluster_id
+        self.namespace = namespace
+        where = f" in namespace {namespace!r}" if namespace else ""
+        where += f" of cluster {cluster_id!r}" if cluster_id else " of any cluster"
+        super().__init__(f"{resource} {name!r} not found{where}")
+
+
+class AmbiguousName(FederatorError):
+    """Several clusters have an object of this name and no cluster was given."""
+
+    reason = "AMBIGUOUS_NAME"
+
+    def __init__(self, resource: str, name: str, clusters: tuple[str, ...]) -> None:
+        self.resource = resource
+        self.name = name
+        self.clusters = clusters
+        super().__init__(f"{resource} {name!r} exists in clusters {', '.join(clusters)}; name one")
+
+
+class CursorForeign(FederatorError):
+    """A cursor of another ledger: nothing can be said about what happened since. List and watch anew."""
+
+    reason = "CURSOR_FOREIGN"
+
+    def __init__(self, cursor: bytes) -> None:
+        self.cursor = cursor[:64]
+        super().__init__("the cursor belongs to another ledger; start over with a list")
+
+
+class CursorAhead(FederatorError):
+    """A cursor that stands after the newest revision of this ledger."""
+
+    reason = "CURSOR_AHEAD"
+
+    def __init__(self, revision: int, newest: int) -> None:
+        self.revision = revision
+        self.newest = newest
+        super().__init__(f"the cursor stands at revision {revision}, the newest here is {newest}")
+
+
+class CursorExpired(FederatorError):
+    """History behind this point is compacted. List and watch anew; deletions since are not known one by one."""
+
+    reason = "CURSOR_EXPIRED"
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        self.revision = revision
+        self.oldest = oldest
+        super().__init__(f"revision {revision} is compacted; the oldest to be had is {oldest}")
+
+
+class SessionRefused(FederatorError):
+    """An agent may not push (yet)."""
+
+    reason = "SESSION_REFUSED"
+
+
+class ClusterHeld(SessionRefused):
+    """Another live agent holds the ClusterID; this one waits as a standby."""
+
+    reason = "CLUSTER_HELD"
+
+    def __init__(self, cluster_id: str, agent_instance: str) -> None:
+        self.cluster_id = cluster_id
+        self.agent_instance = agent_instance
+        super().__init__(f"cluster {cluster_id!r} is held by the live agent {agent_instance}")
+
+
+class ClusterUIDChanged(SessionRefused):
+    """The ClusterID belongs to a cluster with another UID."""
+
+    reason = "CLUSTER_UID_CHANGED"
+
+    def __init__(self, cluster_id: str, known_uid: str, given_uid: str) -> None:
+        self.cluster_id = cluster_id
+        self.known_uid = known_uid
+        self.given_uid = given_uid
+        super().__init__(
+            f"cluster {cluster_id!r} is known with UID {known_uid}, the agent reaches {given_uid}; "
+            "start the agent with --replace to let the new cluster take the name"
+        )
+
+
+class ClusterUIDKnown(SessionRefused):
+    """The cluster is already a member under another ClusterID."""
+
+    reason = "CLUSTER_UID_KNOWN"
+
+    def __init__(self, cluster_id: str, cluster_uid: str, holder: str) -> None:
+        self.cluster_id = cluster_id
+        self.cluster_uid = cluster_uid
+        self.holder = holder
+        super().__init__(f"cluster {cluster_id!r} has UID {cluster_uid}, which is already a member as {holder!r}")
+
+
+class SessionFenced(SessionRefused):
+    """A newer session of the same cluster has taken over; nothing of this one is taken any more."""
+
+    reason = "SESSION_FENCED"
+
+    def __init__(self, cluster_id: str, term: int, newest_term: int) -> None:
+        self.cluster_id = cluster_id
+        self.term = term
+        self.newest_term = newest_term
+        super().__init__(f"session {term} of cluster {cluster_id!r} is fenced by session {newest_term}")
+
+
+class LedgerError(FederatorError):
+    """The ledger cannot do what was asked."""
+
+    reason = "LEDGER_ERROR"
+
+
+class LedgerLocked(LedgerError):
+    """Another process appends to the ledger."""
+
+    reason = "LEDGER_LOCKED"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"another process appends to the ledger in {path}")
+
+
+class LedgerFull(LedgerError):
+    """The ledger has no room left; reading goes on, nothing new is taken."""
+
+    reason = "LEDGER_FULL"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"the ledger in {path} is full")
+
+
+class KubeStatusError(FederatorError):
+    """A member's apiserver answered with a failure Status, as the reply or as an ERROR frame of a watch.
+
+    Attributes:
+        code: HTTP code of the Status.
+        status_reason: its machine-readable reason, e.g. "Expired", "Forbidden"; may be empty.
+        causes: reasons of `details.causes`.
+        retry_after: seconds the server asks to wait, or None.
+        in_stream: it came as an ERROR frame of a watch.
+    """
+
+    reason = "KUBE_STATUS"
+
+    def __init__(
+        self,
+        code: int,
+        status_reason: str,
+        message: str,
+        *,
+        causes: tuple[str, ...] = (),
+        retry_after: float | None = None,
+        in_stream: bool = False,
+    ) -> None:
+        self.code = code
+        self.status_reason = status_reason
+        self.message = message
+        self.causes = causes
+        self.retry_after = retry_after
+        self.in_stream = in_stream
+        super().__init__(f"{code} {status_reason}: {message}" if status_reason else f"{code}: {message}")
+
+    @property
+    def is_expired(self) -> bool:
+        """The asked resourceVersion or continue token is out of history (contract D5)."""
+        return self.status_reason in {"Expired", "Gone"} or (self.code == 410 and self.status_reason in {"", "Unknown"})
+
+    @property
+    def is_too_large_resource_version(self) -> bool:
+        """The server has not yet seen the asked resourceVersion, in any of its three dialects."""
+        return "ResourceVersionTooLarge" in self.causes or (
+            (self.status_reason == "Timeout" or self.code == 504) and "Too large resource version" in self.message
+        )
+
+
+class MemberUnreachable(FederatorError):
+    """A member's apiserver could not be reached, or the connection broke off."""
+
+    reason = "MEMBER_UNREACHABLE"
+
+    def __init__(self, server: str, cause: str) -> None:
+        self.server = server
+        self.cause = cause
+        super().__init__(f"cannot reach {server}: {cause}")
+
+
+class CredentialsError(FederatorError):
+    """Credentials could not be loaded, or the server did not accept them."""
+
+    reason = "CREDENTIALS"
+
+    def __init__(self, context: str, cause: str) -> None:
+        self.context = context
+        self.cause = cause
+        super().__init__(f"credentials of {context!r}: {cause}")
+
+
+class AggregatorUnreachable(FederatorError):
+    """The aggregator could not be reached."""
+
+    reason = "AGGREGATOR_UNREACHABLE"
+
+    def __init__(self, address: str, cause: str) -> None:
+        self.address = address
+        self.cause = cause
+        super().__init__(f"cannot reach the aggregator at {address}: {cause}")
+
+
+class Incomplete(FederatorError):
+    """Completeness was demanded and some asked cluster or type is not live."""
+
+    reason = "INCOMPLETE"
+
+    def __init__(self, clusters: tuple[str, ...]) -> None:
+        self.clusters = clusters
+        super().__init__(f"not live: {', '.join(clusters)}")
+
+
+class TestbedError(FederatorError):
+    """A control plane of the testbed could not be built or started."""
+
+    reason = "TESTBED"
+    __test__ = False  # not a test class, whatever its name suggests to collectors
+
+
+class Outcome(NamedTuple):
+    """What an error becomes outside the process.
+
+    Attributes:
+        grpc: name of the gRPC status code.
+        http: HTTP status.
+        exit: exit code of the CLI.
+    """
+
+    grpc: str
+    http: int
+    exit: int
+
+
+ERRORS: dict[type[FederatorError], Outcome] = {
+    FederatorError: Outcome("INTERNAL", 500, 1),
+    InvalidInput: Outcome("INVALID_ARGUMENT", 400, 2),
+    MalformedSelector: Outcome("INVALID_ARGUMENT", 400, 2),
+    ClusterIDCollision: Outcome("INVALID_ARGUMENT", 400, 2),
+    CursorMalformed: Outcome("INVALID_ARGUMENT", 400, 4),
+    CursorForged: Outcome("INVALID_ARGUMENT", 400, 4),
+    NotFound: Outcome("NOT_FOUND", 404, 1),
+    UnknownCluster: Outcome("NOT_FOUND", 404, 1),
+    UnknownResourceType: Outcome("NOT_FOUND", 404, 1),
+    ObjectNotFound: Outcome("NOT_FOUND", 404, 1),
+    AmbiguousName: Outcome("FAILED_PRECONDITION", 409, 1),
+    CursorForeign: Outcome("FAILED_PRECONDITION", 410, 4),
+    CursorAhead: Outcome("FAILED_PRECONDITION", 410, 4),
+    CursorExpired: Outcome("OUT_OF_RANGE", 410, 4),
+    SessionRefused: Outcome("FAILED_PRECONDITION", 409, 1),
+    ClusterHeld: Outcome("FAILED_PRECONDITION", 409, 1),
+    ClusterUIDChanged: Outcome("FAILED_PRECONDITION", 409, 1),
+    ClusterUIDKnown: Outcome("FAILED_PRECONDITION", 409, 1),
+    SessionFenced: Outcome("ABORTED", 409, 1),
+    LedgerError: Outcome("INTERNAL", 500, 1),
+    LedgerLocked: Outcome("FAILED_PRECONDITION", 409, 1),
+    LedgerFull: Outcome("RESOURCE_EXHAUSTED", 507, 1),
+    KubeStatusError: Outcome("UNKNOWN", 502, 1),
+    MemberUnreachable: Outcome("UNAVAILABLE", 503, 1),
+    CredentialsError: Outcome("UNAUTHENTICATED", 401, 1),
+    AggregatorUnreachable: Outcome("UNAVAILABLE", 503, 1),
+    Incomplete: Outcome("FAILED_PRECONDITION", 503, 3),
+    TestbedError: Outcome("INTERNAL", 500, 1),
+}
+"""Outcome of each class. A class that is not in the table takes its nearest base's."""
+
+
+def outcome(error: FederatorError) -> Outcome:
+    """The outcome of an error: that of its class, or of the nearest base that has one."""
+    return next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
