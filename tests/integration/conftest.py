@@ -1,0 +1,17 @@
+"""Fixtures of the tests on real control planes."""
+
+from federator.testing.pytest_plugin import (
+    control_plane_factory,
+    living_cluster,
+    pytest_collection_finish,
+    shared_namespace,
+    three_clusters,
+)
+
+__all__ = [
+    "control_plane_factory",
+    "living_cluster",
+    "pytest_collection_finish",
+    "shared_namespace",
+    "three_clusters",
+]
