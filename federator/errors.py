@@ -14,6 +14,7 @@ FederatorError
 ├── CursorForeign                a cursor of another ledger
 ├── CursorAhead                  a cursor from the future of this ledger
 ├── CursorExpired                the history it needs is compacted; carries the oldest revision to be had
+├── WatchTooSlow                 a client did not take a message of its watch or list in time; carries its last cursor
 ├── SessionRefused               an agent may not push (yet)
 │   ├── ClusterHeld              another live agent holds the ClusterID
 │   ├── ClusterUIDChanged        the ClusterID belongs to another cluster
@@ -21,7 +22,8 @@ FederatorError
 │   └── SessionFenced            a newer session has taken over
 ├── LedgerError                  the store cannot do what was asked
 │   ├── LedgerLocked             another process appends to it
-│   └── LedgerFull               no room; reading goes on
+│   ├── LedgerFull               no room; reading goes on
+│   └── LedgerCorrupt            a stored record is not what was written
 ├── KubeStatusError              an apiserver answered with a failure Status, as a reply or in a watch
 ├── MemberUnreachable            an apiserver could not be reached
 ├── CredentialsError             credentials could not be loaded or were not accepted
@@ -198,6 +200,23 @@ class CursorExpired(FederatorError):
         super().__init__(f"revision {revision} is compacted; the oldest to be had is {oldest}")
 
 
+class WatchTooSlow(FederatorError):
+    """A client did not take a message of its watch or list in time; the stream is closed, nothing is lost.
+
+    Attributes:
+        cursor: where to resume; empty for a list and for a watch before INITIAL_END, which have to start over.
+        deadline: seconds it had for one message.
+    """
+
+    reason = "WATCH_TOO_SLOW"
+
+    def __init__(self, cursor: bytes, deadline: float) -> None:
+        self.cursor = cursor
+        self.deadline = deadline
+        advice = "resume from the last cursor" if cursor else "start over"
+        super().__init__(f"a message was not taken within {deadline:g} s; {advice}")
+
+
 class SessionRefused(FederatorError):
     """An agent may not push (yet)."""
 
@@ -278,6 +297,17 @@ class LedgerFull(LedgerError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"the ledger in {path} is full")
+
+
+class LedgerCorrupt(LedgerError):
+    """A stored record is not what was written: its checksum differs, or the file is cut short."""
+
+    reason = "LEDGER_CORRUPT"
+
+    def __init__(self, path: str, record: str) -> None:
+        self.path = path
+        self.record = record
+        super().__init__(f"the ledger in {path} is damaged at {record}; restore it, or move it away and let it refill")
 
 
 class KubeStatusError(FederatorError):
@@ -403,6 +433,7 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     CursorForeign: Outcome("FAILED_PRECONDITION", 410, 4),
     CursorAhead: Outcome("FAILED_PRECONDITION", 410, 4),
     CursorExpired: Outcome("OUT_OF_RANGE", 410, 4),
+    WatchTooSlow: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     SessionRefused: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterHeld: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterUIDChanged: Outcome("FAILED_PRECONDITION", 409, 1),
@@ -411,6 +442,7 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     LedgerError: Outcome("INTERNAL", 500, 1),
     LedgerLocked: Outcome("FAILED_PRECONDITION", 409, 1),
     LedgerFull: Outcome("RESOURCE_EXHAUSTED", 507, 1),
+    LedgerCorrupt: Outcome("DATA_LOSS", 500, 1),
     KubeStatusError: Outcome("UNKNOWN", 502, 1),
     MemberUnreachable: Outcome("UNAVAILABLE", 503, 1),
     CredentialsError: Outcome("UNAUTHENTICATED", 401, 1),

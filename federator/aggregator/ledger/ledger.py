@@ -6,8 +6,10 @@ Promises of every driver, checked by one contract suite:
   rebuilt ledger (a new one starts at seconds since 1970 x 2^20). They stay below 2^53.
 - *Atomic*: a batch is committed whole or not at all.
 - *Durable before it is told*: `append` returns, and `on_commit` is called, after the driver's medium has it.
-- *In order*: `on_commit` sees every commit once, in revision order, on the event loop.
-- *Idempotent*: a batch whose sequence is already durable for its agent instance commits nothing.
+- *In order*: `on_commit` sees every commit that has entries or low water once, in revision order, on the event loop,
+  before the call that made it returns. Calls take effect in the order in which they were made.
+- *Idempotent*: a batch whose sequence is already durable for its agent instance commits nothing. Sequence 0 is not
+  numbered: it is never a duplicate and makes no sequence durable.
 - *Fenced*: a batch of an older term than the cluster's newest session raises `SessionFenced`.
 - *Resumable*: `read` returns exactly the entries after a revision, or raises `CursorExpired`; never a gap.
 """
@@ -62,7 +64,12 @@ class Ledger(Protocol):
         The term is one more than the last; `durable_sequence` is kept where the agent instance is the same and 0
         otherwise. State, reason and since_ms of `wanted` are ignored: a new member is committed as JOINING.
 
+        A member that comes back after REMOVED starts anew, with any UID: it is JOINING, nothing of its former agent's
+        sequences counts, and its types are NOT_COLLECTED without low water. So a cluster takes over the ID of another
+        one by REMOVED, deleting batches, and a new session.
+
         Raises:
+            InvalidInput: the ID is malformed.
             ClusterUIDChanged: the ID is known with another UID (and is not REMOVED).
             ClusterUIDKnown: the UID is a member under another ID.
         """
@@ -71,16 +78,26 @@ class Ledger(Protocol):
     async def append(self, batch: Batch) -> Commit:
         """Commits what differs from what is stored, and returns when it is durable.
 
-        An object whose UID changed becomes a DELETED and an ADDED entry. Cancelling the caller does not undo it.
+        An object whose UID changed becomes a DELETED and an ADDED entry. A type nobody has told of becomes known as
+        SYNCING, with its TypeEntry in the same commit. Cancelling the caller does not undo the batch.
 
         Raises:
             SessionFenced: a newer session exists.
+            UnknownCluster: it never opened a session, or it is REMOVED and the batch has more than deletions.
+            InvalidInput: more than MAX_CHANGES, a term no session has, or a type whose names cannot be real.
             LedgerFull: no room; nothing was changed.
+            LedgerError: the medium failed, or the ledger is closed.
         """
         ...
 
     async def set_cluster_state(self, cluster_id: ClusterID, state: ClusterState, reason: str = "") -> Commit:
-        """Commits a state change of a member; an unchanged state commits nothing."""
+        """Commits a state change of a member; an unchanged state commits nothing.
+
+        REMOVED keeps the record, so that history stays readable; the caller deletes the objects by batches.
+
+        Raises:
+            UnknownCluster: it never opened a session.
+        """
         ...
 
     async def set_type_state(
@@ -88,7 +105,11 @@ class Ledger(Protocol):
     ) -> Commit:
         """Commits a state change of a type; an unchanged state, description and reason commits nothing.
 
-        Objects of the type stay; the caller deletes them by batches where they must go.
+        Objects of the type stay; the caller deletes them by batches where they must go. Its low water stays too.
+
+        Raises:
+            UnknownCluster: the cluster never opened a session.
+            InvalidInput: the type's names cannot be real.
         """
         ...
 
@@ -105,11 +126,14 @@ class Ledger(Protocol):
         ...
 
     def present(self) -> Iterator[ObjectEntry]:
-        """Iterates the newest entry of every present object, at one revision, in no stated order."""
+        """Iterates the newest entry of every present object, at one revision, in no stated order.
+
+        The revision is `revision`, or a later one while appends are on their way.
+        """
         ...
 
     def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
-        """Iterates the present objects of one type in one cluster, at one revision."""
+        """Iterates the present objects of one type in one cluster, at one revision, as `present` does."""
         ...
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
@@ -121,7 +145,14 @@ class Ledger(Protocol):
         ...
 
     async def compact(self, revision: int) -> int:
-        """Forgets history up to a revision, keeping each key's newest state at or below it; returns entries dropped."""
+        """Forgets history up to a revision, keeping each key's newest state at or below it; returns entries dropped.
+
+        So the `previous_revision` of every entry that can still be read can be read, too. States of clusters and types
+        are kept in their records only.
+
+        Raises:
+            InvalidInput: the revision is newer than `revision`.
+        """
         ...
 
     def revision_at(self, time_ms: int) -> int:
@@ -133,5 +164,5 @@ class Ledger(Protocol):
         ...
 
     async def close(self) -> None:
-        """Commits what was appended, then releases the medium."""
+        """Commits what was appended, then releases the medium; again does nothing."""
         ...

@@ -44,12 +44,13 @@ class Batch(msgspec.Struct, frozen=True):
     Attributes:
         cluster_id: the member, from the session's proven identity, never from an item.
         term: the session's term; a lower one than stored refuses the batch.
-        sequence: the frame's sequence; at or below the durable one, the batch commits nothing.
+        sequence: the frame's sequence; at or below the durable one, the batch commits nothing. 0 for a batch that is
+            not numbered, such as all but the last of a frame that needs several.
         type: the type of all changes.
         changes: at most `MAX_CHANGES`.
         low_water: resourceVersion up to which the type is complete after this batch, or "".
         in_snapshot: the changes are items of a listing: within one generation an item older by resourceVersion than
-            what is stored is skipped.
+            what is stored of the same UID is skipped.
     """
 
     cluster_id: ClusterID
@@ -111,7 +112,7 @@ class ClusterEntry(msgspec.Struct, frozen=True):
         time_ms: as in ObjectEntry.
         cluster_id: the member.
         state: entered.
-        previous_state: left; None for a new member.
+        previous_state: left; None for a new member, REMOVED for one that comes back.
         reason: for people.
     """
 
@@ -152,7 +153,7 @@ class Commit(msgspec.Struct, frozen=True):
     Attributes:
         revision: newest revision of the ledger after it.
         entries: the entries, in order.
-        low_water: (cluster, type, resourceVersion) of bookmarks that became durable with it.
+        low_water: (cluster, type, resourceVersion) of bookmarks that became durable with it; "" where one became void.
     """
 
     revision: int

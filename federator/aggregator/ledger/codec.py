@@ -1,0 +1,230 @@
+"""How the LMDB driver writes things down: keys, rows and their checksums.
+
+| table | key | value |
+|---|---|---|
+| log | revision | `ObjectRow`, `ClusterRow` or `TypeRow` |
+| current | cluster number, type number, namespace and name | `HeadRow` |
+| clusters | ClusterID | ClusterRecord |
+| types | ClusterID, group, resource | TypeRecord |
+| numbers | a name's text | its number |
+| names | a number | its name's parts: a ClusterID, or group and resource |
+| meta | `identity`, `position`, `oldest` | `Identity`, `Position`, a revision |
+
+Every value starts with the xxh3-64 of its key and the rest, so that a record that was damaged, or stands at another
+key, is never taken for one that was written. Cluster and type are written as numbers that are given once and never
+reused: with their texts a key could be longer than the 511 bytes LMDB takes, and each object would pay for them twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from federator.aggregator.ledger.planning import Head
+from federator.aggregator.ledger.records import (
+    ClusterEntry,
+    ClusterRecord,
+    EntryType,
+    TypeEntry,
+    TypeRecord,
+)
+from federator.api.cluster import ClusterID
+from federator.api.resource import GroupResource
+
+T = TypeVar("T")
+
+SCHEMA_VERSION = 1
+"""Of all that this module describes; a ledger of another version is refused."""
+
+_CHECKSUM_LENGTH = 8
+_REVISION = struct.Struct(">Q")
+_NUMBER = struct.Struct(">I")
+_OBJECT_PREFIX = struct.Struct(">II")
+_MAX_KEY = 511  # LMDB's bound
+_DIGEST_MARK = b"\xff"  # stands where the namespace's length would, which is at most 254 in a plain key
+_SEPARATOR = "\0"
+
+
+class ObjectRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """An ObjectEntry, without its revision (the key) and with numbers for its cluster and type."""
+
+    change: EntryType
+    previous_revision: int
+    time_ms: int
+    cluster: int
+    resource: int
+    namespace: str
+    name: str
+    api_version: str
+    uid: str
+    resource_version: str
+    content_hash: int
+    body: bytes
+
+
+class ClusterRow(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A ClusterEntry, as it is: these are few."""
+
+    entry: ClusterEntry
+
+
+class TypeRow(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A TypeEntry, as it is: these are few."""
+
+    entry: TypeEntry
+
+
+Row = ObjectRow | ClusterRow | TypeRow
+
+
+class HeadRow(Head, frozen=True, array_like=True, gc=False):
+    """A Head, with the object's namespace and name where the key has only their digest."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a ledger is, for good.
+
+    Attributes:
+        schema_version: of its records.
+        ledger_id: see CursorCodec.
+        secret: see CursorCodec.
+    """
+
+    schema_version: int
+    ledger_id: bytes
+    secret: bytes
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """Where the order stands.
+
+    Attributes:
+        revision: newest given away.
+        time_ms: of its entry, milliseconds since 1970.
+    """
+
+    revision: int
+    time_ms: int
+
+
+class Numbers(NamedTuple):
+    """Numbers of one cluster and one type.
+
+    Attributes:
+        cluster: the cluster's.
+        resource: the type's.
+        prefix: what the keys of the present objects of that type in that cluster, and no others, start with.
+    """
+
+    cluster: int
+    resource: int
+    prefix: bytes
+
+
+class Kind(Generic[T]):
+    """Values of one type: sealed bytes to and fro."""
+
+    def __init__(self, type_: object) -> None:
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(type_).decode
+
+    def seal(self, key: bytes, value: T) -> bytes:
+        """Encodes a value that will stand at a key."""
+        payload = self._encode(value)
+        return _checksum(key, payload) + payload
+
+    def unseal(self, key: bytes, sealed: bytes) -> T:
+        """Decodes what `seal` made.
+
+        Raises:
+            ValueError: it is not what was written at this key.
+        """
+        payload = memoryview(sealed)[_CHECKSUM_LENGTH:]
+        if _checksum(key, payload) != sealed[:_CHECKSUM_LENGTH]:
+            raise ValueError("checksum differs")
+        value: T = self._decode(payload)
+        return value
+
+
+def _checksum(key: bytes, payload: bytes | memoryview) -> bytes:
+    return xxh3_64_digest(payload, seed=xxh3_64_intdigest(key))
+
+
+def encode_revision(revision: int) -> bytes:
+    """Key of an entry; keys sort as revisions do."""
+    return _REVISION.pack(revision)
+
+
+def decode_revision(key: bytes) -> int:
+    """Revision of a log key."""
+    return int(_REVISION.unpack(key)[0])
+
+
+def encode_number(number: int) -> bytes:
+    """Key of a name."""
+    return _NUMBER.pack(number)
+
+
+def cluster_text(cluster_id: ClusterID) -> bytes:
+    """Text of a cluster; of one part, so never that of a type."""
+    return cluster_id.encode()
+
+
+def type_text(resource: GroupResource) -> bytes:
+    """Text of a type."""
+    return _SEPARATOR.join(resource).encode()
+
+
+def type_key(cluster_id: ClusterID, resource: GroupResource) -> bytes:
+    """Key of a TypeRecord."""
+    return types_prefix(cluster_id) + type_text(resource)
+
+
+def types_prefix(cluster_id: ClusterID) -> bytes:
+    """What the keys of one cluster's TypeRecords, and no others, start with."""
+    return cluster_text(cluster_id) + _SEPARATOR.encode()
+
+
+def numbers(cluster: int, resource: int) -> Numbers:
+    """The two numbers with the prefix they make."""
+    return Numbers(cluster, resource, _OBJECT_PREFIX.pack(cluster, resource))
+
+
+def object_key(prefix: bytes, namespace: str, name: str) -> tuple[bytes, bool]:
+    """Key of a present object, given its numbers' prefix; and whether it has only a digest of namespace and name.
+
+    Names that Kubernetes' own rules allow always fit. Some types take longer ones; a member that has such an object
+    must not be able to stop its own sync, so they are neither refused nor cut.
+    """
+    encoded_namespace, encoded_name = namespace.encode(), name.encode()
+    length = len(encoded_namespace)
+    if length < _DIGEST_MARK[0] and len(prefix) + 1 + length + len(encoded_name) <= _MAX_KEY:
+        return prefix + bytes((length,)) + encoded_namespace + encoded_name, False
+    digest = hashlib.sha256(_NUMBER.pack(length) + encoded_namespace + encoded_name).digest()
+    return prefix + _DIGEST_MARK + digest, True
+
+
+def object_name(key: bytes, row: HeadRow) -> tuple[str, str]:
+    """Namespace and name of a present object, from its key or, where that has only a digest, from its row."""
+    start = _OBJECT_PREFIX.size + 1
+    length = key[start - 1]
+    if length == _DIGEST_MARK[0]:
+        return row.namespace, row.name
+    return key[start : start + length].decode(), key[start + length :].decode()
+
+
+ROW: Kind[Row] = Kind(Row)
+HEAD: Kind[HeadRow] = Kind(HeadRow)
+CLUSTER: Kind[ClusterRecord] = Kind(ClusterRecord)
+TYPE: Kind[TypeRecord] = Kind(TypeRecord)
+NUMBER: Kind[int] = Kind(int)
+NAME: Kind[tuple[str, ...]] = Kind(tuple[str, ...])
+IDENTITY: Kind[Identity] = Kind(Identity)
+POSITION: Kind[Position] = Kind(Position)

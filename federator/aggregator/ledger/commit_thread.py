@@ -1,0 +1,211 @@
+"""The one thread that writes to an LMDB ledger, and its bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from federator.aggregator.ledger.histogram import DurationHistogram
+from federator.aggregator.ledger.tables import Tables
+from federator.aggregator.ledger.writer import Writer, writing
+from federator.errors import FederatorError, LedgerError, LedgerFull
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+MAX_QUEUED_REQUESTS = 1024
+"""Requests in the queue; the next one waits."""
+
+MAX_QUEUED_BYTES = 32 << 20
+"""Bytes in the queue, about half a second of writing; the next request waits, unless the queue is empty."""
+
+MAX_GROUP_REQUESTS = 256
+"""Requests that share one fsync. More gain nothing: their own work then takes longer than the fsync."""
+
+MAX_GROUP_BYTES = 4 << 20
+"""Bytes that share one fsync: about four full batches, 50 ms of work."""
+
+
+class _Request(Generic[T]):
+    """One piece of work on its way through the thread and back."""
+
+    def __init__(
+        self, work: Callable[[Writer], T], tell: Callable[[T], None], cost: int, future: asyncio.Future[T]
+    ) -> None:
+        self.cost = cost
+        self._work = work
+        self._tell = tell
+        self.future = future
+        self._outcome: Callable[[], None] = lambda: None
+
+    def run(self, writer: Writer) -> None:
+        """On the thread: does the work, or notes why it was refused; a refusal comes before anything is written."""
+        try:
+            result = self._work(writer)
+        except FederatorError as refusal:
+            self.fail(refusal)
+        else:
+            self._outcome = partial(self._succeed, result)
+
+    def fail(self, error: FederatorError) -> None:
+        """On the thread: notes that the work has no effect."""
+        self._outcome = partial(self._refuse, error)
+
+    def settle(self) -> None:
+        """On the loop: tells what became durable, then lets the caller go on."""
+        self._outcome()
+
+    def _succeed(self, result: T) -> None:
+        try:
+            self._tell(result)
+        finally:  # a listener that raises breaks its promise, but the commit is durable all the same
+            if not self.future.done():
+                self.future.set_result(result)
+
+    def _refuse(self, error: FederatorError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class CommitThread:
+    """Runs pieces of work in the order they were submitted, many in one transaction with one fsync.
+
+    What one piece refuses concerns it alone. Where the transaction fails, every piece in it fails and nothing of it is
+    durable; after any failure but a full disk, nothing more is taken until the ledger is opened again, because the
+    kernel may have dropped what it could not write and reports that only once.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._queue: queue.SimpleQueue[_Request[Any] | None] = queue.SimpleQueue()
+        self._waiting: deque[_Request[Any]] = deque()
+        self._queued = 0
+        self._queued_bytes = 0
+        self._is_closing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._durations = DurationHistogram()
+        self._failure: str | None = None
+        # A daemon, so that a program that ends without closing the ledger ends; nothing acknowledged is lost by it.
+        self._thread = threading.Thread(target=self._run, name="ledger-commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def durations(self) -> DurationHistogram:
+        """How long commits took, from the first piece of work to the end of the fsync."""
+        return self._durations
+
+    @property
+    def queued(self) -> int:
+        """Requests that are queued, at work or waiting for the queue."""
+        return self._queued + len(self._waiting)
+
+    async def submit(self, work: Callable[[Writer], T], tell: Callable[[T], None], *, cost: int) -> T:
+        """Runs a piece of work on the thread; returns its result when that is durable and told.
+
+        Cancelling the caller leaves the work where it is: it will be done and told.
+
+        Args:
+            work: called on the thread; what it raises before it has written anything is raised here.
+            tell: called on the loop with the result, in the order of submission; must not raise.
+            cost: bytes it is about to write.
+
+        Raises:
+            LedgerFull: no room on the disk; nothing was changed.
+            LedgerError: the ledger is closed, or a write failed now or earlier.
+        """
+        if self._is_closing:
+            raise LedgerError(f"the ledger in {self._tables.path} is closed")
+        self._loop = asyncio.get_running_loop()
+        request = _Request(work, tell, cost, self._loop.create_future())
+        if self._waiting or not self._has_room(request):
+            self._waiting.append(request)
+        else:
+            self._enqueue(request)
+        result: T = await request.future
+        return result
+
+    async def close(self) -> None:
+        """Takes nothing more, lets everything submitted become durable, and ends the thread.
+
+        Where the caller is cancelled the thread goes on; calling again waits for it again.
+        """
+        self._is_closing = True
+        await self._idle.wait()
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _has_room(self, request: _Request[Any]) -> bool:
+        if self._queued == 0:
+            return True
+        return self._queued < MAX_QUEUED_REQUESTS and self._queued_bytes + request.cost <= MAX_QUEUED_BYTES
+
+    def _enqueue(self, request: _Request[Any]) -> None:
+        self._queued += 1
+        self._queued_bytes += request.cost
+        self._idle.clear()
+        self._queue.put(request)
+
+    def _settle(self, group: Sequence[_Request[Any]], seconds: float) -> None:
+        self._durations.observe(seconds)
+        self._queued -= len(group)
+        self._queued_bytes -= sum(request.cost for request in group)
+        while self._waiting and self._has_room(self._waiting[0]):
+            self._enqueue(self._waiting.popleft())
+        loop = asyncio.get_running_loop()
+        for request in group:  # each by itself, so that what a listener raises is reported and stops nobody else
+            loop.call_soon(request.settle)
+        if self._queued == 0:
+            self._idle.set()
+
+    def _run(self) -> None:
+        while group := self._next_group():
+            started = time.perf_counter()
+            self._commit(group)
+            assert self._loop is not None, "the loop submitted the group"
+            self._loop.call_soon_threadsafe(self._settle, group, time.perf_counter() - started)
+
+    def _next_group(self) -> list[_Request[Any]]:
+        group: list[_Request[Any]] = []
+        cost = 0
+        request = self._queue.get()
+        while request is not None:
+            group.append(request)
+            cost += request.cost
+            if len(group) == MAX_GROUP_REQUESTS or cost >= MAX_GROUP_BYTES or self._queue.empty():
+                break
+            request = self._queue.get()
+        return group
+
+    def _commit(self, group: Sequence[_Request[Any]]) -> None:
+        if self._failure is not None:
+            _fail(group, LedgerError(self._failure))
+            return
+        try:
+            with writing(self._tables) as writer:
+                for request in group:
+                    request.run(writer)
+        except LedgerFull as error:
+            _fail(group, error)
+        except LedgerError as error:
+            self._failure = f"the ledger in {self._tables.path} takes nothing more until reopened, after: {error}"
+            log.error("ledger stopped taking commits", path=str(self._tables.path), cause=str(error))
+            _fail(group, error)
+        except Exception as error:  # others' commits depend on this thread; the transaction is undone
+            log.exception("commit undone", path=str(self._tables.path))
+            _fail(group, LedgerError(f"the commit was undone after {type(error).__name__}: {error}"))
+
+
+def _fail(group: Sequence[_Request[Any]], error: LedgerError) -> None:
+    for request in group:
+        request.fail(error)

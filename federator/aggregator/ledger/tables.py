@@ -1,0 +1,124 @@
+"""The LMDB environment of a ledger: its files, its tables and its transactions.
+
+The map is reserved once, far larger than any ledger, because it cannot grow while others read; how much of it is
+really used is bounded by `Writer.require_room`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import lmdb
+
+from federator.errors import LedgerCorrupt, LedgerError, LedgerFull
+
+MAP_BYTES = 1 << 40
+"""Addresses reserved for the file; they cost nothing until used."""
+
+FILE_MODE = 0o600
+
+TABLES = ("log", "current", "clusters", "types", "numbers", "names", "meta")
+"""The tables; `codec` says what each has."""
+
+_DATA_FILE = "data.mdb"
+
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"
+Handle: TypeAlias = "lmdb._Database"
+
+
+class Tables:
+    """An open environment; any thread may use it, each transaction belongs to one.
+
+    Attributes:
+        path: folder of the files.
+        names: names by number, as committed transactions have read them. A name never changes, so this needs no
+            invalidation, and it has an item per cluster and type only.
+    """
+
+    def __init__(self, path: Path, *, map_bytes: int = MAP_BYTES) -> None:
+        """Opens the files in a folder, or creates them.
+
+        Args:
+            path: the folder; it exists, and nobody else appends to what it has.
+            map_bytes: addresses to reserve.
+
+        Raises:
+            LedgerError: no address space, no permission, or not LMDB's files.
+            LedgerCorrupt: a file is damaged.
+            OSError: the file's length cannot be told or set.
+        """
+        self.path = path
+        self.names: dict[int, tuple[str, ...]] = {}
+        self._environment = self._open(map_bytes)
+        try:
+            self._restore_length()
+            with self._environment.begin(write=True) as transaction:
+                self._handles = {name: self._environment.open_db(name.encode(), transaction) for name in TABLES}
+        except OSError:
+            self._environment.close()
+            raise
+        except lmdb.Error as error:
+            self._environment.close()
+            raise self.typed(error) from error
+
+    def _open(self, map_bytes: int) -> lmdb.Environment:
+        try:
+            return lmdb.Environment(
+                str(self.path),
+                map_size=map_bytes,
+                max_dbs=len(TABLES),
+                mode=FILE_MODE,
+                readahead=False,  # reads are of single pages; reading ahead would evict what is hot
+                max_spare_txns=1,
+            )
+        except lmdb.Error as error:
+            if error.code == errno.ENOMEM:
+                raise LedgerError(
+                    f"cannot reserve {map_bytes >> 30} GiB of addresses for the ledger in {self.path}; "
+                    "raise the limit of the process's address space (ulimit -v, RLIMIT_AS)"
+                ) from error
+            raise self.typed(error) from error
+
+    def _restore_length(self) -> None:
+        # A file that was cut short would kill the process (SIGBUS) at the first read behind its end. Filled up with
+        # zeros, the missing pages are noticed as damage. LMDB itself may leave never written pages at the end.
+        data_file = self.path / _DATA_FILE
+        if data_file.stat().st_size < self.file_bytes():
+            os.truncate(data_file, self.file_bytes())
+
+    def free_disk_bytes(self) -> int:
+        """Bytes by which the disk lets the file grow."""
+        disk = os.statvfs(self.path)
+        return disk.f_bavail * disk.f_frsize
+
+    def begin(self, *, write: bool = False) -> Transaction:
+        """Begins a transaction; `reading` and `writing` are the ways to use one.
+
+        Raises:
+            lmdb.Error: it cannot be had.
+        """
+        return self._environment.begin(write=write)
+
+    def handle(self, table: str) -> Handle:
+        """LMDB's handle of a table."""
+        return self._handles[table]
+
+    def file_bytes(self) -> int:
+        """Length of the file; it never shrinks, its free pages are used again."""
+        return self._environment.stat()["psize"] * (self._environment.info()["last_pgno"] + 1)
+
+    def typed(self, error: lmdb.Error) -> LedgerError:
+        """The ledger's error for one of LMDB's."""
+        # The binding sets `code` only on errors it makes itself.
+        if isinstance(error, lmdb.MapFullError) or getattr(error, "code", None) == errno.ENOSPC:
+            return LedgerFull(str(self.path))
+        if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
+            return LedgerCorrupt(str(self.path), str(error))
+        return LedgerError(f"the ledger in {self.path}: {error}")
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._environment.close()
