@@ -1,0 +1,191 @@
+"""List and watch of one resource type of one member cluster (client-go: ListWatch)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+
+import msgspec
+import structlog
+
+from federator.api.list_watch import ListOptions, ListPage, WatchEvent, WatchEventType
+from federator.api.object import KubeObject
+from federator.api.resource import ResourceType
+from federator.errors import KubeStatusError
+from federator.kube.frame_reader import Frame, FrameReader
+from federator.kube.member_client import MemberClient, Query
+from federator.kube.object_decoder import PARTIAL_METADATA_KIND, ObjectDecoder, UnusableObject
+from federator.kube.status import frame_error, is_status, undecodable
+
+_ITEMS_PER_SLICE = 500
+"""Items decoded before other tasks get their turn: about 5 ms."""
+
+_EVENT_TYPES = {str(member): member for member in WatchEventType}
+
+log = structlog.get_logger(__name__)
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str | None = None
+    continue_: str | None = msgspec.field(default=None, name="continue")
+
+
+class _List(msgspec.Struct):
+    """A list with its items undecoded; keys may come in any order, and do: custom resources put items first."""
+
+    kind: str = ""
+    metadata: _ListMeta | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_list = msgspec.json.Decoder(_List).decode
+
+
+class ResourceListWatch:
+    """Lists and watches one type, optionally in one namespace or by selectors.
+
+    Failures are raised as federator's errors: KubeStatusError (a failure code, a list that cannot be read, or an ERROR
+    frame, then with `in_stream`), MemberUnreachable, CredentialsError. An object that cannot be used is skipped, named
+    in `ListPage.skipped` or the log, and counted in the client's statistics; the rest is served.
+
+    With `metadata_only` nothing but metadata is asked for, and a server that answers with more is refused.
+    """
+
+    def __init__(
+        self,
+        client: MemberClient,
+        resource_type: ResourceType,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> None:
+        self._client = client
+        self._path = resource_type.path(namespace)
+        self._selectors = (("labelSelector", label_selector), ("fieldSelector", field_selector))
+        self._metadata_only = metadata_only
+        self._decoder = ObjectDecoder(resource_type, metadata_only=metadata_only)
+
+    async def list(self, options: ListOptions) -> ListPage:
+        """Sends one LIST request and returns its page. Blocks the loop for a few milliseconds at a time.
+
+        Cancelling it closes the connection.
+        """
+        body = await self._client.get(
+            self._path, self._query(options), accept=self._accept(f"{PARTIAL_METADATA_KIND}List"), verb="list"
+        )
+        return await self._page(body)
+
+    def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
+        """Opens a watch and gives its events, each as soon as its last byte is here.
+
+        The iterator ends where the watch ends, cleanly or by a connection that broke: what came of an unfinished frame
+        is dropped. An ERROR frame, or a frame that is none, is raised after the events before it. Leaving the context
+        closes the connection at once.
+        """
+        return self._watch(options)
+
+    @asynccontextmanager
+    async def _watch(self, options: ListOptions) -> AsyncGenerator[AsyncIterator[WatchEvent]]:
+        query = [("watch", "1"), *self._query(options)]
+        accept = self._accept(PARTIAL_METADATA_KIND)
+        async with (
+            self._client.watch(self._path, query, accept=accept, length=options.timeout_seconds) as chunks,
+            aclosing(self._events(chunks)) as events,
+        ):
+            yield events
+
+    async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncGenerator[WatchEvent]:
+        reader = FrameReader()
+        skipped = 0
+        async for chunk in chunks:
+            for frame in reader.feed(chunk):
+                self._client.count_watch_frame()
+                try:
+                    event = self._event(frame)
+                except UnusableObject as error:
+                    self._client.count_skipped_objects(1)
+                    # A server may send nothing else: the first tells, the rest is counted.
+                    log.log(
+                        logging.DEBUG if skipped else logging.WARNING,
+                        "watch event skipped",
+                        context=self._client.context,
+                        path=self._path,
+                        cause=str(error),
+                    )
+                    skipped += 1
+                    continue
+                yield event
+
+    def _event(self, frame: Frame) -> WatchEvent:
+        event_type = _EVENT_TYPES.get(frame.type)
+        if event_type is None:
+            raise _frame_failure(frame)
+        if event_type is WatchEventType.BOOKMARK:
+            return self._decoder.decode_bookmark(frame.object)
+        return WatchEvent(event_type, self._decoder.decode(frame.object))
+
+    async def _page(self, body: bytes) -> ListPage:
+        listed = self._checked_list(body)
+        items = listed.items or []
+        objects: list[KubeObject] = []
+        skipped: list[str] = []
+        for position, item in enumerate(items):
+            if position % _ITEMS_PER_SLICE == _ITEMS_PER_SLICE - 1:
+                await asyncio.sleep(0)
+            try:
+                objects.append(self._decoder.decode(item))
+            except UnusableObject as error:
+                skipped.append(f"item {position}: {error}")
+        if skipped:
+            self._client.count_skipped_objects(len(skipped))
+            log.warning(
+                "list items skipped",
+                context=self._client.context,
+                path=self._path,
+                count=len(skipped),
+                first=skipped[0],
+            )
+        metadata = listed.metadata or _ListMeta()
+        return ListPage(metadata.resource_version or "", objects, metadata.continue_ or "", tuple(skipped))
+
+    def _checked_list(self, body: bytes) -> _List:
+        try:
+            listed = _decode_list(body)
+        except msgspec.MsgspecError as error:
+            raise undecodable(f"{self._path}: the list cannot be read: {error}", in_stream=False) from None
+        if listed.kind in {"Status", "Table"}:
+            raise undecodable(f"{self._path}: a {listed.kind} instead of a list", in_stream=False)
+        if self._metadata_only and listed.kind != f"{PARTIAL_METADATA_KIND}List":
+            raise undecodable(f"{self._path}: a {listed.kind}, though only metadata was asked for", in_stream=False)
+        if listed.metadata is None or not listed.metadata.resource_version:
+            raise undecodable(f"{self._path}: a list without metadata.resourceVersion", in_stream=False)
+        return listed
+
+    def _query(self, options: ListOptions) -> Query:
+        values = (
+            *self._selectors,
+            ("limit", str(options.limit or "")),
+            ("continue", options.continue_token),
+            ("resourceVersion", options.resource_version),
+            ("resourceVersionMatch", options.resource_version_match),
+            ("timeoutSeconds", str(options.timeout_seconds or "")),
+            ("allowWatchBookmarks", "true" if options.allow_bookmarks else ""),
+            ("sendInitialEvents", "true" if options.send_initial_events else ""),
+        )
+        return [(name, value) for name, value in values if value]
+
+    def _accept(self, partial_kind: str) -> str:
+        if not self._metadata_only:
+            return "application/json"
+        return f"application/json;as={partial_kind};g=meta.k8s.io;v=v1,application/json"
+
+
+def _frame_failure(frame: Frame) -> KubeStatusError:
+    """The error of a frame that is no event: ERROR, a bare Status, or something the API does not know."""
+    if frame.type == "ERROR" or (not frame.type and is_status(frame.object)):
+        return frame_error(frame.object)
+    return undecodable(f"a watch event of the unknown type {frame.type[:64]!r}", in_stream=True)

@@ -1,0 +1,38 @@
+"""A scripted apiserver and a client of it; blocking calls from federator.kube fail the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from federator.kube import MemberClient
+from tests.unit.kube.scripted_server import ScriptedServer
+
+
+@pytest.fixture(autouse=True)
+def _nothing_blocks_the_loop() -> Iterator[None]:
+    with blockbuster_ctx("federator.kube"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[MemberClient]:
+    path = server.kubeconfig(tmp_path / "kubeconfig")
+    async with MemberClient.from_kubeconfig("member", path=path) as client:
+        yield client
