@@ -17,8 +17,13 @@ Users import from here, `federator.client`, `federator.cache` and `federator.tes
 diagram with its queues, `docs/glossary.md` every term.
 """
 
-from importlib.metadata import version
-
-__version__ = version("federator")
-
 __all__ = ["__version__"]
+
+
+def __getattr__(name: str) -> str:
+    """Reads `__version__` from the installed metadata when it is asked for: that costs a third of `federator --help`."""
+    if name != "__version__":
+        raise AttributeError(name)
+    from importlib.metadata import version
+
+    return version("federator")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -47,7 +49,7 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 else grpc.unary_stream_rpc_method_handler
             )
         else:
-            behaviour = self._unary(handler, call)
+            behaviour = self._unary(handler.stream_unary or handler.unary_unary, call)
             make = (
                 grpc.stream_unary_rpc_method_handler
                 if handler.request_streaming
@@ -58,50 +60,38 @@ class GrpcMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     def _streaming(self, handler: Any, call: tuple[str, str, str]) -> Any:
         serve = handler.stream_stream or handler.unary_stream
 
-        async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            self._started.labels(*call).inc()
-            began = time.monotonic()
-            code = grpc.StatusCode.CANCELLED
-            try:
+        async def generate(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            with self._measured(call, context):
                 async for response in serve(request, context):
                     yield response
-                code = _code_of(context)
-            except grpc.aio.AbortError:
-                code = _code_of(context)
-                raise
-            except Exception:
-                code = grpc.StatusCode.UNKNOWN
-                raise
-            finally:
-                self._done(call, code, began)
 
-        return behaviour
+        # grpc takes both: a method that yields its responses, and one that writes them to the context.
+        return generate if inspect.isasyncgenfunction(serve) else self._unary(serve, call)
 
-    def _unary(self, handler: Any, call: tuple[str, str, str]) -> Any:
-        serve = handler.stream_unary or handler.unary_unary
-
+    def _unary(self, serve: Any, call: tuple[str, str, str]) -> Any:
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            self._started.labels(*call).inc()
-            began = time.monotonic()
-            code = grpc.StatusCode.CANCELLED
-            try:
-                response = await serve(request, context)
-                code = _code_of(context)
-                return response
-            except grpc.aio.AbortError:
-                code = _code_of(context)
-                raise
-            except Exception:
-                code = grpc.StatusCode.UNKNOWN
-                raise
-            finally:
-                self._done(call, code, began)
+            with self._measured(call, context):
+                return await serve(request, context)
 
         return behaviour
 
-    def _done(self, call: tuple[str, str, str], code: grpc.StatusCode, began: float) -> None:
-        self._handled.labels(*call, _go_spelling(code)).inc()
-        self._seconds.labels(*call).observe(time.monotonic() - began)
+    @contextmanager
+    def _measured(self, call: tuple[str, str, str], context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[None]:
+        self._started.labels(*call).inc()
+        began = time.monotonic()
+        code = grpc.StatusCode.CANCELLED
+        try:
+            yield
+            code = _code_of(context)
+        except grpc.aio.AbortError:
+            code = _code_of(context)
+            raise
+        except Exception:
+            code = grpc.StatusCode.UNKNOWN
+            raise
+        finally:
+            self._handled.labels(*call, _go_spelling(code)).inc()
+            self._seconds.labels(*call).observe(time.monotonic() - began)
 
 
 _BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 300)

@@ -9,7 +9,7 @@ from federator.observability.grpc_metrics import GrpcMetrics
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Four methods: a unary and a stream that succeed, and one of each that is refused."""
+    """A unary method, a stream that yields and one that writes; each is refused where it is asked to."""
 
     def service(self, details: Any) -> Any:
         async def unary(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
@@ -22,6 +22,13 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             if request == b"refuse":
                 await context.abort(grpc.StatusCode.OUT_OF_RANGE, "no")
 
+        async def writer(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+            await context.write(request)
+            if request == b"refuse":
+                await context.abort(grpc.StatusCode.OUT_OF_RANGE, "no")
+
+        if details.method == "/test.Service/Writer":
+            return grpc.unary_stream_rpc_method_handler(writer)
         if details.method == "/test.Service/Unary":
             return grpc.unary_unary_rpc_method_handler(unary)
         if details.method == "/test.Service/Stream":
@@ -39,11 +46,12 @@ async def test_calls_are_counted_by_method_and_code_in_go_spelling() -> None:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as typed_channel:
             channel: Any = typed_channel  # bytes in, bytes out: no serializers
             assert await channel.unary_unary("/test.Service/Unary")(b"x") == b"x"
-            assert [message async for message in channel.unary_stream("/test.Service/Stream")(b"x")] == [b"x"]
             with pytest.raises(grpc.aio.AioRpcError):
                 await channel.unary_unary("/test.Service/Unary")(b"refuse")
-            with pytest.raises(grpc.aio.AioRpcError):
-                [message async for message in channel.unary_stream("/test.Service/Stream")(b"refuse")]
+            for method in ("/test.Service/Stream", "/test.Service/Writer"):
+                assert [message async for message in channel.unary_stream(method)(b"x")] == [b"x"]
+                with pytest.raises(grpc.aio.AioRpcError):
+                    [message async for message in channel.unary_stream(method)(b"refuse")]
     finally:
         await server.stop(None)
 
@@ -53,5 +61,6 @@ async def test_calls_are_counted_by_method_and_code_in_go_spelling() -> None:
 
     assert handled("Unary", "unary", "OK") == 1
     assert handled("Unary", "unary", "FailedPrecondition") == 1
-    assert handled("Stream", "server_stream", "OK") == 1
-    assert handled("Stream", "server_stream", "OutOfRange") == 1
+    for method in ("Stream", "Writer"):
+        assert handled(method, "server_stream", "OK") == 1
+        assert handled(method, "server_stream", "OutOfRange") == 1

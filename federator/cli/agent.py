@@ -1,0 +1,115 @@
+"""`federator agent`."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from federator.agent.agent import Agent, AgentPhase
+from federator.agent.member import KubeMember
+from federator.agent.metrics import agent_metrics
+from federator.agent.settings import AgentSettings
+from federator.api.cluster import normalise_cluster_id, parse_cluster_id
+from federator.cli.collecting import (
+    Kubeconfig,
+    Namespace,
+    Resources,
+    Secrets,
+    SecretsKeyFile,
+    Selector,
+    resource_names,
+    secret_mode,
+)
+from federator.cli.service import HttpListen, LogFormat, LogLevel, run_service
+from federator.errors import InvalidInput
+from federator.kube.member_client import MemberClient
+from federator.observability.http import ObservabilityServer
+from federator.observability.logs import configure_logging
+from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
+
+
+def agent(
+    aggregator: Annotated[
+        str,
+        typer.Option(
+            "--aggregator",
+            envvar="FEDERATOR_AGGREGATOR",
+            metavar="ADDRESS",
+            help="Where the aggregator takes pushes: unix:/path, or host:port on loopback.",
+        ),
+    ] = "127.0.0.1:9443",
+    context: Annotated[
+        str | None, typer.Option("--context", help="Kubeconfig context [default: the current one].")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    in_cluster: Annotated[
+        bool, typer.Option("--in-cluster", help="Use the service account of the pod this runs in.")
+    ] = False,
+    cluster_id: Annotated[
+        str | None,
+        typer.Option("--cluster-id", metavar="ID", help="ClusterID to join as [default: the context, normalised]."),
+    ] = None,
+    resource: Resources = None,
+    namespace: Namespace = "",
+    selector: Selector = "",
+    secrets: Secrets = "off",
+    secrets_key_file: SecretsKeyFile = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take the ClusterID from another cluster, whose objects then leave.")
+    ] = False,
+    http_listen: HttpListen = "",
+    log_level: LogLevel = "info",
+    log_format: LogFormat = "console",
+) -> None:
+    """Run the agent of one cluster: follow its resources and push their changes to the aggregator."""
+    configure_logging(log_level, log_format)
+    if in_cluster and cluster_id is None:
+        raise InvalidInput("--cluster-id", "", "a ClusterID, which --in-cluster cannot know by itself")
+    if in_cluster and (context is not None or kubeconfig is not None):
+        raise InvalidInput("--in-cluster", "together with --context or --kubeconfig", "one or the other")
+
+    async def run() -> None:
+        client = MemberClient.in_cluster() if in_cluster else MemberClient.from_kubeconfig(context, path=kubeconfig)
+        named = (
+            parse_cluster_id(cluster_id, field="--cluster-id") if cluster_id else normalise_cluster_id(client.context)
+        )
+        settings = AgentSettings(
+            cluster_id=named,
+            aggregator=aggregator,
+            display_name=named if in_cluster else client.context,
+            source="in-cluster" if in_cluster else "kubeconfig",
+            replace=replace,
+            resources=resource_names(resource),
+            namespace=namespace,
+            label_selector=selector,
+            secrets=secret_mode(secrets),
+            secrets_key_file=secrets_key_file,
+        )
+        await _observed(Agent(settings, KubeMember(client)), http_listen)
+
+    run_service(run())
+
+
+async def _observed(running: Agent, http_listen: str) -> None:
+    """Runs an agent, with metrics and health beside it where an address is given."""
+
+    def unready() -> str | None:
+        status = running.status()
+        return None if status.phase is AgentPhase.PUSHING else f"{status.phase} {status.error or ''}".rstrip()
+
+    registry = new_registry("agent")
+    cluster_id = running.status().cluster_id
+    registry.register(StatisticsCollector(lambda: agent_metrics({cluster_id: running.statistics()})))
+    lag = LoopLag(registry)
+    async with AsyncExitStack() as stack:
+        if http_listen:
+            await stack.enter_async_context(ObservabilityServer(http_listen, registry, {"session": unready}))
+        async with asyncio.TaskGroup() as tasks:
+            measuring = tasks.create_task(lag.run(), name="event loop lag")
+            try:
+                await running.run()
+            finally:
+                measuring.cancel()

@@ -1,0 +1,65 @@
+"""What `get` is asked for, in kubectl's grammar and by federation key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from federator.api.key import ObjectKey
+from federator.errors import InvalidInput
+
+_KEY_SLASHES = 4
+GRAMMAR = "TYPE[,TYPE...] [NAME...], TYPE/NAME..., or <ClusterID>/<group>/<resource>/<namespace>/<name>..."
+
+
+class Query(NamedTuple):
+    """One question to the aggregator, its fields named as the client's calls name them.
+
+    Attributes:
+        resources: types, as the user wrote them.
+        clusters: globs; empty for all.
+        namespace: empty for all.
+        name: empty for all.
+        labels: label selector.
+        fields: field selector.
+    """
+
+    resources: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    namespace: str = ""
+    name: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+def parse_queries(arguments: Sequence[str], scope: Query) -> list[Query]:
+    """Reads the arguments of `get`: one query for each name, or one for everything in scope.
+
+    Args:
+        arguments: at least one.
+        scope: what the options say; its clusters and namespace may not be given together with a key.
+
+    Raises:
+        InvalidInput: the arguments do not follow `GRAMMAR`.
+    """
+    if any("/" in argument for argument in arguments):
+        return [_parse_one(argument, scope) for argument in arguments]
+    types, *names = arguments
+    resources = tuple(entry for part in types.split(",") if (entry := part.strip()))
+    if not resources:
+        raise InvalidInput("TYPE", types, GRAMMAR)
+    return [scope._replace(resources=resources, name=name) for name in names or [""]]
+
+
+def _parse_one(argument: str, scope: Query) -> Query:
+    if argument.count("/") >= _KEY_SLASHES:
+        key = ObjectKey.parse(argument)
+        if scope.clusters or scope.namespace:
+            raise InvalidInput("argument", argument, "a key without -C and -n: it names its cluster and namespace")
+        return scope._replace(
+            resources=(str(key.group_resource),), clusters=(key.cluster_id,), namespace=key.namespace, name=key.name
+        )
+    resource, slash, name = argument.partition("/")
+    if not (resource and slash and name) or "/" in name or "," in resource:
+        raise InvalidInput("argument", argument, GRAMMAR)
+    return scope._replace(resources=(resource,), name=name)

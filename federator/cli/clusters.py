@@ -1,0 +1,98 @@
+"""`federator clusters`: the member clusters."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from federator.cli.age import human_duration
+from federator.cli.command import run_command
+from federator.cli.messages import say
+from federator.cli.options import DEFAULT_SERVER, ClusterGlobs, NoHeaders, Server, require_format, short_value
+from federator.cli.output.documents import to_json
+from federator.cli.output.table import Table
+from federator.client import Cluster, aconnect
+
+_COLUMNS = ("CLUSTER", "STATE", "OBJECTS", "SEEN", "PROVED", "VERSION", "SOURCE")
+_WIDE_COLUMNS = (*_COLUMNS, "SINCE", "UID", "DISPLAY-NAME", "REASON")
+
+
+def clusters(
+    globs: ClusterGlobs = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide or json.")
+    ] = "",
+    no_headers: NoHeaders = False,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Show the member clusters and how fresh each is.
+
+    SEEN is the time since the agent was last heard, PROVED the time up to which everything is known to be here.
+    """
+    require_format(output, "wide", "json")
+    run_command(_clusters(server, globs, output, show_header=not no_headers))
+
+
+async def _clusters(server: str, globs: str, output: str, *, show_header: bool) -> None:
+    async with aconnect(server) as client:
+        found = await client.clusters(globs)
+    if output == "json":
+        document = {"revision": found.revision, "clusters": list(map(_document, found.clusters))}
+        sys.stdout.write(to_json(document))
+        return
+    wide = output == "wide"
+    table = Table(_WIDE_COLUMNS if wide else _COLUMNS, show_header=show_header)
+    sys.stdout.write(table.text(_row(cluster, wide=wide) for cluster in found.clusters))
+    if not found.clusters:
+        say("No clusters found.")
+
+
+def _row(cluster: Cluster, *, wide: bool) -> Sequence[str]:
+    row = (
+        cluster.cluster_id,
+        cluster.state,
+        str(cluster.objects),
+        _age(cluster.seen_age),
+        _age(cluster.proved_age),
+        cluster.server_version,
+        cluster.source,
+    )
+    if not wide:
+        return row
+    since = human_duration(time.time() - cluster.state_since)
+    return (*row, since, cluster.cluster_uid, cluster.display_name, cluster.reason)
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else human_duration(seconds)
+
+
+def _document(cluster: Cluster) -> dict[str, object]:
+    return {
+        "clusterId": cluster.cluster_id,
+        "displayName": cluster.display_name,
+        "clusterUid": cluster.cluster_uid,
+        "state": cluster.state,
+        "reason": cluster.reason,
+        "stateSince": cluster.state_since,
+        "objects": cluster.objects,
+        "seenAgeSeconds": cluster.seen_age,
+        "provedAgeSeconds": cluster.proved_age,
+        "serverVersion": cluster.server_version,
+        "source": cluster.source,
+        "types": [
+            {
+                "group": freshness.group_resource.group,
+                "resource": freshness.group_resource.resource,
+                "state": freshness.state,
+                "resourceVersion": freshness.resource_version,
+                "provedAgeSeconds": freshness.proved_age,
+                "reason": freshness.reason,
+            }
+            for freshness in cluster.types
+        ],
+    }

@@ -1,0 +1,125 @@
+"""`federator get`: objects of all clusters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from federator.cli.arguments import GRAMMAR, Query, parse_queries
+from federator.cli.command import run_command
+from federator.cli.following import write_changes
+from federator.cli.listing import require_names, say_what_is_missing, write_list
+from federator.cli.options import DEFAULT_SERVER, ClusterGlobs, NoHeaders, Server, require_format, short_value
+from federator.cli.output.documents import json_lines_writer, json_writer, name_writer, yaml_writer
+from federator.cli.output.object_table import ObjectTableWriter, TableOptions
+from federator.cli.output.writer import ObjectWriter
+from federator.client import InventoryClient, aconnect
+from federator.client.selection import comma_list
+from federator.errors import InvalidInput
+
+_FORMATS: dict[str, Callable[..., ObjectWriter]] = {
+    "json": json_writer,
+    "yaml": yaml_writer,
+    "name": name_writer,
+    "jsonl": json_lines_writer,
+}
+_DOCUMENTS = {"json", "yaml"}
+"""Formats in which nothing is said to be nothing: an empty List."""
+
+_STREAMED = {"name", "jsonl"}
+"""Formats that are written page by page."""
+
+
+def get(
+    arguments: Annotated[list[str], typer.Argument(metavar="WHAT", help=GRAMMAR)],
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Every namespace, which is the default too.")
+    ] = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAMESPACE", callback=short_value, help="One namespace.")
+    ] = "",
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector",
+            "-l",
+            metavar="SELECTOR",
+            callback=short_value,
+            help="Labels: 'app=web,tier in (a,b),!canary'.",
+        ),
+    ] = "",
+    field_selector: Annotated[
+        str, typer.Option(metavar="SELECTOR", help="Fields: 'spec.nodeName=n1,status.phase!=Running'; any path.")
+    ] = "",
+    clusters: ClusterGlobs = "",
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide, json, yaml, name or jsonl."),
+    ] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="List, then follow changes until interrupted.")] = False,
+    watch_only: Annotated[bool, typer.Option("--watch-only", help="Follow changes without listing first.")] = False,
+    output_watch_events: Annotated[
+        bool, typer.Option("--output-watch-events", help="With --watch, say what happened to each object.")
+    ] = False,
+    no_headers: NoHeaders = False,
+    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show a column of labels.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="At most this many objects; 0 for no limit.")] = 0,
+    server: Server = DEFAULT_SERVER,
+) -> None:
+    """Show objects of all clusters, and follow their changes.
+
+    Everything is answered from the aggregator's index: no member cluster is asked. What is not live is named on
+    stderr. A KEY is what `-o name` prints.
+    """
+    require_format(output, "wide", *_FORMATS)
+    scope = Query(
+        clusters=tuple(comma_list(clusters)),
+        namespace="" if all_namespaces else namespace,
+        labels=selector,
+        fields=field_selector,
+    )
+    queries = parse_queries(arguments, scope)
+    follow = watch or watch_only
+    if follow and (len(queries) > 1 or limit):
+        raise InvalidInput("--watch", " ".join(arguments), "TYPE[,TYPE...], at most one NAME, and no --limit")
+    tables = TableOptions(
+        wide=output == "wide",
+        show_header=not no_headers,
+        show_namespace=not scope.namespace,
+        show_labels=show_labels,
+        show_events=follow and output_watch_events,
+        several_types=len({resource for query in queries for resource in query.resources}) > 1,
+    )
+    if follow:
+        run_command(_follow(server, queries[0], output, tables, show_list=not watch_only))
+    else:
+        run_command(_list(server, queries, output, tables, limit=limit))
+
+
+async def _list(server: str, queries: list[Query], output: str, tables: TableOptions, *, limit: int) -> None:
+    async with aconnect(server) as client:
+        writer = _writer(client, output, tables, follow=False)
+        answers = await write_list(client, queries, writer, limit=limit, streamed=output in _STREAMED)
+    say_what_is_missing(answers, say_empty=output not in _DOCUMENTS and not queries[0].name)
+    require_names(answers)
+
+
+async def _follow(server: str, query: Query, output: str, tables: TableOptions, *, show_list: bool) -> None:
+    async with aconnect(server) as client:
+        writer = _writer(client, output, tables, follow=True)
+        if show_list:
+            answers = await write_list(client, [query], writer, limit=0, streamed=output in _STREAMED)
+            say_what_is_missing(answers, say_empty=True)
+            cursor = answers[0].summary.cursor
+        else:
+            cursor = (await client.list(**query._asdict(), limit=1)).cursor
+        await write_changes(client, query, writer, cursor)
+
+
+def _writer(client: InventoryClient, output: str, tables: TableOptions, *, follow: bool) -> ObjectWriter:
+    if output in _FORMATS:
+        return _FORMATS[output](sys.stdout.write, following=follow, show_events=tables.show_events)
+    return ObjectTableWriter(client, sys.stdout.write, tables)

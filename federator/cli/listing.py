@@ -1,0 +1,101 @@
+"""Lists: asking, writing what comes, and saying what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from federator.cli.arguments import Query
+from federator.cli.freshness import freshness_warnings, united
+from federator.cli.messages import counted, error, note, say, warn
+from federator.cli.output.writer import ObjectWriter
+from federator.client import InventoryClient, InventoryObject, ListSummary
+from federator.errors import ObjectNotFound
+
+
+class Answer(NamedTuple):
+    """What came back for one query.
+
+    Attributes:
+        query: the query.
+        found: number of objects.
+        summary: the list's summary.
+    """
+
+    query: Query
+    found: int
+    summary: ListSummary
+
+
+async def write_list(
+    client: InventoryClient, queries: Sequence[Query], writer: ObjectWriter, *, limit: int, streamed: bool
+) -> list[Answer]:
+    """Writes all that is asked for.
+
+    Args:
+        client: whom to ask.
+        queries: at least one; all with a name, or one without.
+        writer: takes the objects.
+        limit: at most this many objects for each query; 0 for no limit.
+        streamed: write page by page, for formats that need not know the whole; nothing is kept then.
+
+    Returns:
+        One answer for each query.
+    """
+    items: list[InventoryObject] = []
+    answers = []
+    for query in queries:
+        found = 0
+        async with aclosing(client.pages(**query._asdict(), limit=limit)) as pages:
+            async for page in pages:
+                found += len(page.objects)
+                if streamed:
+                    await writer.write_list(page.objects, revision=None, single=False)
+                else:
+                    items.extend(page.objects)
+        assert page.summary is not None  # else the iteration has raised
+        answers.append(Answer(query, found, page.summary))
+    named = bool(queries[0].name)
+    if not streamed and (items or not named):
+        alone = len(answers) == 1
+        await writer.write_list(items, revision=answers[0].summary.revision if alone else None, single=alone and named)
+    return answers
+
+
+def say_what_is_missing(answers: Sequence[Answer], *, say_empty: bool) -> None:
+    """Says on stderr what the answers lack: what the limit cut off, and what is not live.
+
+    Args:
+        answers: the answers.
+        say_empty: say so if nothing was found.
+    """
+    clusters = united(answer.summary.clusters.values() for answer in answers)
+    found = sum(answer.found for answer in answers)
+    total = sum(answer.summary.total for answer in answers)
+    if found < total:
+        note(f"{found} of {total} objects shown, because of --limit.")
+    if not found and say_empty:
+        say(f"No resources found in {counted(len(clusters), 'cluster')}.")
+    complete = all(answer.summary.complete for answer in answers)
+    for warning in freshness_warnings(clusters, complete=complete):
+        warn(warning)
+
+
+def require_names(answers: Sequence[Answer]) -> None:
+    """Says which of the names asked for nobody has.
+
+    Raises:
+        ObjectNotFound: there is one; of several, those before the last were said already.
+    """
+    missing = [
+        ObjectNotFound(
+            ",".join(query.resources), query.name, cluster_id=",".join(query.clusters), namespace=query.namespace
+        )
+        for query, found, _ in answers
+        if query.name and not found
+    ]
+    for further in missing[:-1]:
+        error(str(further))
+    if missing:
+        raise missing[-1]

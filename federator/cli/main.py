@@ -1,0 +1,104 @@
+"""The command line: which commands there are, and what their failures become.
+
+A command's module is imported when the command is called, so that `federator --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from federator.cli.messages import error as say_error
+from federator.errors import FederatorError, InvalidInput, outcome
+
+
+class CommandEntry(NamedTuple):
+    """Where a command is and what it is for.
+
+    Attributes:
+        target: `module:function`; the function's parameters are its options and arguments, its docstring its help.
+        summary: one line for the list of commands.
+    """
+
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "get": CommandEntry("federator.cli.get:get", "Show objects of all clusters, and follow their changes."),
+    "clusters": CommandEntry("federator.cli.clusters:clusters", "Show the member clusters and how fresh each is."),
+    "api-resources": CommandEntry(
+        "federator.cli.api_resources:api_resources", "Show the resource types of all clusters."
+    ),
+    "run": CommandEntry("federator.cli.run:run", "Run the aggregator and an agent for each kubeconfig context."),
+    "agent": CommandEntry("federator.cli.agent:agent", "Run the agent of one cluster."),
+    "aggregator": CommandEntry("federator.cli.aggregator:aggregator", "Run the aggregator."),
+    "version": CommandEntry("federator.cli.version:version", "Show the version."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """The commands of `COMMANDS`, each imported when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in the order of the table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand:
+        """Imports and returns a command.
+
+        Raises:
+            InvalidInput: there is no such command.
+        """
+        del ctx
+        if cmd_name not in COMMANDS:
+            raise InvalidInput("command", cmd_name, ", ".join(COMMANDS))
+        module, function = COMMANDS[cmd_name].target.split(":")
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name)(getattr(import_module(module), function))
+        command = typer.main.get_command(single)
+        assert isinstance(command, TyperCommand)
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+app = typer.Typer(
+    cls=LazyGroup, add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+@app.callback()
+def _federator() -> None:
+    """Read many Kubernetes clusters as one."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code: 0 done, 1 error, 2 usage, 3 incomplete, 4 cursor, 130 interrupted.
+
+    Args:
+        arguments: those after the program's name; None for the process's own.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # Not `app()`, which would install typer's own report of exceptions over the interpreter's.
+        result = typer.main.get_command(app).main(given or ["--help"], prog_name="federator", standalone_mode=False)
+    except FederatorError as error:
+        say_error(str(error))
+        return outcome(error).exit
+    except typer.TyperException as error:
+        say_error(error.format_message())
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return result if isinstance(result, int) else 0

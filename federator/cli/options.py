@@ -1,0 +1,48 @@
+"""Options that several commands have, spelled as kubectl spells them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from federator.errors import InvalidInput
+
+DEFAULT_SERVER = "127.0.0.1:9090"
+
+
+def short_value(value: str) -> str:
+    """The value of a short option, for which kubectl takes `-o=json` as well as `-o json` and `-ojson`."""
+    return value.removeprefix("=")
+
+
+Server = Annotated[
+    str,
+    typer.Option(
+        "--server", envvar="FEDERATOR_SERVER", metavar="ADDRESS", help="The aggregator: host:port or unix:/path."
+    ),
+]
+
+ClusterGlobs = Annotated[
+    str,
+    typer.Option(
+        "--clusters",
+        "-C",
+        metavar="GLOBS",
+        callback=short_value,
+        help="Clusters asked, as comma-separated globs on the ClusterID; '!' excludes: 'prod-*,!prod-ap-*'.",
+    ),
+]
+
+NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the row of column names.")]
+
+
+def require_format(output: str, *allowed: str) -> str:
+    """Returns the output format if it is one of those allowed; empty stands for the plain table.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    if output not in {"", *allowed}:
+        raise InvalidInput("--output", output, ", ".join(allowed))
+    return output

@@ -1,0 +1,108 @@
+"""How a command that runs until it is stopped runs: its loop, its signals, its logs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import durationpy
+import typer
+
+from federator.errors import FederatorError, InvalidInput
+from federator.observability.logs import FORMATS, LEVELS
+
+LogLevel = Annotated[
+    str, typer.Option("--log-level", envvar="FEDERATOR_LOG_LEVEL", help=f"One of {', '.join(LEVELS)}.")
+]
+LogFormat = Annotated[
+    str, typer.Option("--log-format", envvar="FEDERATOR_LOG_FORMAT", help=f"One of {', '.join(FORMATS)}.")
+]
+HttpListen = Annotated[
+    str,
+    typer.Option(
+        "--http-listen",
+        envvar="FEDERATOR_HTTP_LISTEN",
+        metavar="ADDRESS",
+        help="Where /metrics, /livez and /readyz are served: host:port on loopback; empty for nowhere.",
+    ),
+]
+
+
+def run_service(main: Coroutine[Any, Any, None]) -> None:
+    """Runs until it ends by itself, or SIGINT or SIGTERM cancels it; then it has stopped in order.
+
+    A second signal ends the process at once: stopping in order may wait for others.
+
+    Raises:
+        FederatorError: whatever `main` raises.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_signal(main))
+
+
+async def _until_signal(main: Coroutine[Any, Any, None]) -> None:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main, name="main")
+    stopped = False
+
+    def stop(number: signal.Signals) -> None:
+        nonlocal stopped
+        if stopped:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        stopped = True
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+    except ExceptionGroup as group:
+        # Tasks side by side fail as a group; what a person has to know is the first typed error in it.
+        raise _first_typed(group) or group from None
+
+
+def _first_typed(group: ExceptionGroup[Exception]) -> FederatorError | None:
+    for error in group.exceptions:
+        found = _first_typed(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(found, FederatorError):
+            return found
+    return None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The faster loop of uvloop where it is installed (the extra `uvloop`)."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def duration(text: str, *, field: str) -> float:
+    """Seconds of a duration such as `90s`, `1h30m` or `7d`.
+
+    Raises:
+        InvalidInput: it is not a positive duration.
+    """
+    days, _, rest = text.rpartition("d")
+    try:
+        seconds = float(days or 0) * 24 * 3600 + (durationpy.from_str(rest).total_seconds() if rest else 0.0)
+    except (ValueError, durationpy.DurationError) as error:
+        raise InvalidInput(field, text, "a duration such as 90s, 1h30m or 7d") from error
+    if seconds <= 0:
+        raise InvalidInput(field, text, "a duration above zero, such as 90s, 1h30m or 7d")
+    return seconds
+
+
+def default_state_directory() -> Path:
+    """`$XDG_STATE_HOME/federator`, or `~/.local/state/federator`."""
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "federator"

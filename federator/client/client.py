@@ -1,0 +1,258 @@
+"""The client of the aggregator's InventoryService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Self
+
+from federator.client.connection import Connection
+from federator.client.event import Event
+from federator.client.object import InventoryObject
+from federator.client.result import ClustersResult, GetResult, ListPage, ListResult, ServedType
+from federator.client.selection import comma_list, selection
+from federator.client.watch import DisconnectHandler, WatchStream
+from federator.errors import AggregatorUnreachable
+from federator.v1 import inventory_pb2
+
+
+def aconnect(address: str) -> InventoryClient:
+    """A client of the aggregator at `host:port` or `unix:/path`, to be used with `async with`.
+
+    Nothing is sent before the first call, which raises AggregatorUnreachable where nobody answers.
+    """
+    return InventoryClient(address)
+
+
+class InventoryClient:
+    """Reads the inventory of all member clusters.
+
+    One connection, any number of calls at once; to be used within one event loop. Every call takes a `timeout` in
+    seconds (None: as long as it takes) and raises `AggregatorUnreachable` when it passes. A cancelled call is cancelled
+    at the aggregator too and leaves nothing behind; leaving `async with` cancels the calls that still run, which then
+    raise AggregatorUnreachable.
+
+    Everywhere, `resources` and `clusters` are a comma-separated text or an iterable of entries: types as kubectl takes
+    them, and globs on the ClusterID of which a leading "!" excludes.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._connection = Connection(address)
+        self._watches: set[WatchStream] = set()
+        self._ended_resumes = 0
+
+    async def __aenter__(self) -> Self:
+        self._connection.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def address(self) -> str:
+        """The aggregator's address."""
+        return self._connection.address
+
+    async def close(self) -> None:
+        """Closes the connection; calls that still run raise AggregatorUnreachable. Closing twice is allowed."""
+        await self._connection.close()
+
+    def statistics(self) -> Mapping[str, int | bool]:
+        """Those of the connection, watches open, and resumes of all watches so far."""
+        return {
+            **self._connection.statistics(),
+            "watches": len(self._watches),
+            "resumes": self._ended_resumes + sum(watch.resumes for watch in self._watches),
+        }
+
+    async def get(
+        self, resource: str, name: str, *, namespace: str = "", cluster: str = "", timeout: float | None = None
+    ) -> GetResult:
+        """Reads one object.
+
+        Args:
+            resource: its type, as kubectl takes it.
+            name: its name.
+            namespace: its namespace; empty for cluster-scoped types.
+            cluster: its ClusterID; may be empty where only one cluster has the name.
+            timeout: seconds.
+
+        Raises:
+            ObjectNotFound: no such object.
+            AmbiguousName: several clusters have the name and none was given.
+            UnknownCluster: no such member.
+            UnknownResourceType: no member serves the type.
+        """
+        request = inventory_pb2.GetRequest(cluster_id=cluster, resource=resource, namespace=namespace, name=name)
+        connection = self._connection
+        with connection.call(connection.stub.Get, request, timeout) as call:
+            response = await call
+        connection.reached = True
+        return GetResult.from_message(response)
+
+    async def list(
+        self,
+        resources: str | Iterable[str],
+        *,
+        clusters: str | Iterable[str] = (),
+        namespace: str = "",
+        name: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        timeout: float | None = None,
+    ) -> ListResult:
+        """Reads everything selected, at one revision; `pages` does the same without holding all of it.
+
+        Args:
+            resources: types.
+            clusters: globs; empty for all.
+            namespace: empty for all.
+            name: empty for all.
+            labels: label selector, e.g. `app=web,tier in (a,b),!canary`.
+            fields: field selector, `path=value` or `path!=value`, comma-joined.
+            limit: at most this many objects in all; 0 for no limit.
+            timeout: seconds.
+
+        Raises:
+            UnknownResourceType: no member serves a type.
+            UnknownCluster: a glob without glob characters names no member.
+            InvalidInput: a selector does not parse, or a name is not allowed.
+        """
+        asked = selection(resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields)
+        items: list[InventoryObject] = []
+        summary = None
+        async with aclosing(self._pages(asked, limit, timeout)) as pages:
+            async for page in pages:
+                items.extend(page.objects)
+                summary = page.summary
+        assert summary is not None  # else `_pages` has raised
+        return ListResult(
+            items=tuple(items),
+            revision=summary.revision,
+            cursor=summary.cursor,
+            clusters=summary.clusters,
+            complete=summary.complete,
+            total=summary.total,
+        )
+
+    def pages(
+        self,
+        resources: str | Iterable[str],
+        *,
+        clusters: str | Iterable[str] = (),
+        namespace: str = "",
+        name: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[ListPage, None]:
+        """Reads what `list` reads, page by page; the last page carries the summary.
+
+        Leave the iteration early through `contextlib.aclosing`, which cancels the call at once.
+        """
+        asked = selection(resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields)
+        return self._pages(asked, limit, timeout)
+
+    async def watch(
+        self,
+        resources: str | Iterable[str],
+        *,
+        clusters: str | Iterable[str] = (),
+        namespace: str = "",
+        name: str = "",
+        labels: str = "",
+        fields: str = "",
+        cursor: bytes | None = None,
+        bookmark_interval: float = 0,
+        resume: bool = True,
+        on_disconnect: DisconnectHandler | None = None,
+        timeout: float | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Follows everything selected, in the federation's one order, until cancelled.
+
+        Each event that has a cursor may be stored and given again later, also to another process. A lost connection
+        is mended without loss or repeat; where even the first attempt of a client fails, that is raised.
+
+        Leave the iteration early through `contextlib.aclosing`, which cancels the call at once.
+
+        Args:
+            resources: types, and so on as in `list`.
+            clusters: globs.
+            namespace: empty for all.
+            name: empty for all.
+            labels: label selector.
+            fields: field selector.
+            cursor: where to continue; None starts with the present state as ADDED events, closed by INITIAL_END.
+            bookmark_interval: seconds between BOOKMARK events; 0 leaves it to the aggregator.
+            resume: reconnect when the connection is lost.
+            on_disconnect: told of each lost connection, with the seconds until the next attempt.
+            timeout: seconds after which the watch ends by itself, without an error.
+
+        Raises:
+            CursorExpired: the history after the cursor is compacted.
+            CursorForeign: the cursor is of another ledger.
+            CursorMalformed: not a cursor.
+            FederatorError: others as `list` raises them.
+        """
+        request = inventory_pb2.WatchRequest(
+            selection=selection(
+                resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields
+            ),
+            cursor=cursor or b"",
+            bookmark_interval_ms=round(bookmark_interval * 1000),
+        )
+        stream = WatchStream(self._connection, request, resume=resume, on_disconnect=on_disconnect)
+        self._watches.add(stream)
+        try:
+            async with aclosing(stream.events(timeout)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._watches.discard(stream)
+            self._ended_resumes += stream.resumes
+
+    async def clusters(self, clusters: str | Iterable[str] = (), *, timeout: float | None = None) -> ClustersResult:
+        """The member clusters, their states and freshness.
+
+        Args:
+            clusters: globs; empty for all.
+            timeout: seconds.
+
+        Raises:
+            UnknownCluster: a glob without glob characters names no member.
+        """
+        request = inventory_pb2.ListClustersRequest(clusters=comma_list(clusters))
+        connection = self._connection
+        with connection.call(connection.stub.ListClusters, request, timeout) as call:
+            response = await call
+        connection.reached = True
+        return ClustersResult.from_message(response)
+
+    async def resource_types(self, *, timeout: float | None = None) -> tuple[ServedType, ...]:
+        """The merged discovery of all members, sorted by group and name."""
+        connection = self._connection
+        request = inventory_pb2.ListResourceTypesRequest()
+        with connection.call(connection.stub.ListResourceTypes, request, timeout) as call:
+            response = await call
+        connection.reached = True
+        return tuple(map(ServedType.from_message, response.types))
+
+    async def _pages(
+        self, asked: inventory_pb2.Selection, limit: int, timeout: float | None
+    ) -> AsyncGenerator[ListPage, None]:
+        connection = self._connection
+        request = inventory_pb2.ListRequest(selection=asked, limit=limit)
+        whole = False
+        with connection.call(connection.stub.List, request, timeout) as call:
+            async for response in call:
+                connection.reached = True
+                page = ListPage.from_message(response)
+                whole = page.summary is not None
+                yield page
+        if not whole:
+            raise AggregatorUnreachable(self.address, "the list ended before its last page")

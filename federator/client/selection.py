@@ -1,0 +1,33 @@
+"""Selections: which objects a call asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from federator.v1 import inventory_pb2
+
+
+def comma_list(given: str | Iterable[str]) -> list[str]:
+    """The entries of a comma-separated text, or of an iterable; empty ones are dropped."""
+    entries = given.split(",") if isinstance(given, str) else given
+    return [stripped for entry in entries if (stripped := entry.strip())]
+
+
+def selection(
+    resources: str | Iterable[str],
+    *,
+    clusters: str | Iterable[str] = (),
+    namespace: str = "",
+    name: str = "",
+    labels: str = "",
+    fields: str = "",
+) -> inventory_pb2.Selection:
+    """Writes a selection down as a message; the aggregator checks it."""
+    return inventory_pb2.Selection(
+        resources=comma_list(resources),
+        clusters=comma_list(clusters),
+        namespace=namespace,
+        name=name,
+        label_selector=labels,
+        field_selector=fields,
+    )

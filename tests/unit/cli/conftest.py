@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+import pytest
+
+from federator.cli.main import main
+from tests.unit.client.scripted_inventory import ScriptedInventory, serving
+
+
+class Outcome(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+Federator = Callable[..., Awaitable[Outcome]]
+
+
+@pytest.fixture
+async def inventory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedInventory]:
+    scripted = ScriptedInventory()
+    async with serving(scripted):
+        monkeypatch.setenv("FEDERATOR_SERVER", scripted.address)
+        yield scripted
+
+
+@pytest.fixture
+def federator(capsys: pytest.CaptureFixture[str]) -> Federator:
+    """Runs a command against the inventory, which answers from this loop while the command has its own."""
+
+    async def run(*arguments: str) -> Outcome:
+        code = await asyncio.to_thread(main, arguments)
+        return Outcome(code, *capsys.readouterr())
+
+    return run

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from federator.v1 import inventory_pb2, types_pb2
+from tests.unit.cli.conftest import Federator
+from tests.unit.client.scripted_inventory import ScriptedInventory
+
+
+def cluster(cluster_id: str, state: types_pb2.ClusterState.ValueType, **fields: Any) -> inventory_pb2.Cluster:
+    return inventory_pb2.Cluster(
+        cluster_id=cluster_id,
+        display_name=cluster_id.upper(),
+        cluster_uid="u-1",
+        state=state,
+        server_version="v1.37.2",
+        source="kubeconfig",
+        state_since_ms=int((time.time() - 3600) * 1000),
+        **fields,
+    )
+
+
+def answer() -> inventory_pb2.ListClustersResponse:
+    return inventory_pb2.ListClustersResponse(
+        revision=7,
+        clusters=[
+            cluster(
+                "ap-1",
+                types_pb2.CLUSTER_STATE_STALE,
+                objects=41230,
+                seen_age_ms=94_000,
+                proved_age_ms=151_000,
+                reason="agent silent",
+            ),
+            cluster(
+                "us-2",
+                types_pb2.CLUSTER_STATE_SYNCING,
+                types=[inventory_pb2.TypeFreshness(resource="pods", state=types_pb2.TYPE_STATE_SYNCING)],
+            ),
+        ],
+    )
+
+
+async def test_the_table(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = answer()
+    assert await federator("clusters", "-C=eu-*,us-2") == (
+        0,
+        "CLUSTER   STATE     OBJECTS   SEEN   PROVED   VERSION   SOURCE\n"
+        "ap-1      STALE     41230     94s    2m31s    v1.37.2   kubeconfig\n"
+        "us-2      SYNCING   0         -      -        v1.37.2   kubeconfig\n",
+        "",
+    )
+    (asked,) = inventory.requests
+    assert list(asked.clusters) == ["eu-*", "us-2"]
+
+
+async def test_wide(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = answer()
+    header, first, second = (await federator("clusters", "-o", "wide")).out.splitlines()
+    assert header.split()[-4:] == ["SINCE", "UID", "DISPLAY-NAME", "REASON"]
+    assert first.endswith("60m     u-1   AP-1           agent silent")
+    assert second.endswith("US-2           <none>")
+
+
+async def test_json(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = answer()
+    told = json.loads((await federator("clusters", "-o=json")).out)
+    assert told["revision"] == 7
+    first, second = told["clusters"]
+    assert (first["clusterId"], first["state"], first["provedAgeSeconds"]) == ("ap-1", "STALE", 151.0)
+    assert second["seenAgeSeconds"] is None
+    assert second["types"][0]["state"] == "SYNCING"
+
+
+async def test_none(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = inventory_pb2.ListClustersResponse()
+    assert await federator("clusters") == (0, "", "No clusters found.\n")
