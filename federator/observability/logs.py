@@ -12,6 +12,9 @@ from federator.errors import InvalidInput
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("console", "json")
 
+# Local variables would put the bytes of objects, and credentials, into the logs.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
 
 def configure_logging(level: str = "info", log_format: str = "console") -> None:
     """Sets up structlog for the process.
@@ -30,14 +33,16 @@ def configure_logging(level: str = "info", log_format: str = "console") -> None:
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks if log_format == "json" else structlog.processors.format_exc_info,
+            _TRACEBACKS if log_format == "json" else structlog.processors.format_exc_info,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),

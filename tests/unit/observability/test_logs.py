@@ -29,3 +29,21 @@ def test_unknown_settings_are_refused(level: str, log_format: str, field: str) -
     with pytest.raises(InvalidInput) as caught:
         configure_logging(level, log_format)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_shows_no_local_variables(log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", log_format)
+
+    def fail(password: str) -> None:
+        raise RuntimeError(f"no access, {len(password)} characters")
+
+    try:
+        fail("hunter" + "2" * 3)
+    except RuntimeError:
+        structlog.get_logger("test").exception("it failed")
+    finally:
+        structlog.reset_defaults()
+    _, err = capsys.readouterr()
+    assert "no access" in err
+    assert "hunter222" not in err

@@ -1,0 +1,362 @@
+"""Reflector: keeps a store in step with one resource type of one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+import structlog
+
+from federator.api import resource_version as versions
+from federator.api.list_watch import ListOptions, WatchEvent, WatchEventType
+from federator.api.object import KubeObject
+from federator.cache.backoff import Backoff
+from federator.cache.clock import loop_time
+from federator.cache.list_watch import ListWatch
+from federator.cache.pager import PagedList, list_all
+from federator.cache.reflector_status import ReflectorState, ReflectorStatus, StatusRecorder
+from federator.cache.stream_guard import SilentWatch, StreamGuard
+from federator.errors import CredentialsError, KubeStatusError, MemberUnreachable
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_PAGE_SIZE = 500
+
+MIN_WATCH_TIMEOUT = 300
+"""Least seconds asked of a watch; each asks for 1 to 2 times as much, so that many reflectors don't redial together."""
+
+ANY_VERSION = "0"
+"""What the server has at hand, however old."""
+
+CONSISTENT = ""
+"""The newest there is; costs the server a quorum read."""
+
+_NAMED_SKIPPED = 10
+
+
+class VeryShortWatch(Exception):
+    """A watch ended within a second and without an event: something between us and the server does not work."""
+
+
+class UnresumableWatch(Exception):
+    """A watch ended that had no resourceVersion to resume from."""
+
+
+class ReflectorStore(Protocol):
+    """What a Reflector fills.
+
+    The awaited functions may wait for room. Cancelled while waiting, they have done nothing.
+    """
+
+    async def add(self, obj: KubeObject) -> None:
+        """An object appeared."""
+        ...
+
+    async def update(self, obj: KubeObject) -> None:
+        """An object changed."""
+        ...
+
+    async def delete(self, obj: KubeObject) -> None:
+        """An object is gone; this was its last state."""
+        ...
+
+    async def replace(self, objects: Sequence[KubeObject], resource_version: str) -> None:
+        """Exactly these objects exist, as of a version."""
+        ...
+
+    async def bookmark(self, resource_version: str) -> None:
+        """Everything up to a version was told."""
+        ...
+
+    def resync(self) -> None:
+        """Everything stored is to be told again. An exception ends the round."""
+        ...
+
+
+class Reflector:
+    """Lists, then watches, and never stops trying.
+
+    Promises:
+        * The store is told states of each object in the order the server had them; some may be skipped.
+        * A stream that ends is resumed where it ended; a list is made only where a resumption may have missed
+          something, and then it asks for data not older than what is known before it asks for the newest.
+        * One shared schedule of delays stands between failures of all kinds; a server's Retry-After is honoured.
+        * What was stored stays stored while the server cannot be reached or refuses.
+    """
+
+    def __init__(
+        self,
+        list_watch: ListWatch,
+        store: ReflectorStore,
+        *,
+        name: str,
+        page_size: int = 0,
+        min_watch_timeout: int = MIN_WATCH_TIMEOUT,
+        resync_period: Callable[[], float] | None = None,
+        should_resync: Callable[[], bool] | None = None,
+        backoff: Backoff | None = None,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepares a reflector; nothing is asked before it runs.
+
+        Args:
+            list_watch: the server's side.
+            store: what is kept in step.
+            name: names it in logs and tasks.
+            page_size: objects per page of every list. 0 leaves it to the rules: 500 where the list may come from etcd,
+                no pages where the server answers from its cache.
+            min_watch_timeout: seconds; less than 300 is taken as 300.
+            resync_period: returns the seconds between looks at `should_resync`, 0 for none; asked before each look.
+            should_resync: whether anybody wants the store resynced.
+            backoff: the schedule of delays.
+            uniform: draws from [0, 1) for the lengths of watches.
+        """
+        self.name = name
+        self.on_error: Callable[[Exception], None] = self._log_failure
+        """Called with what ended each failed round; must not block. The default logs it."""
+        self._list_watch = list_watch
+        self._store = store
+        self._page_size = page_size
+        self._min_watch_timeout = max(min_watch_timeout, MIN_WATCH_TIMEOUT)
+        self._resync_period = resync_period or (lambda: 0.0)
+        self._should_resync = should_resync or (lambda: True)
+        self._backoff = backoff or Backoff()
+        self._uniform = uniform
+        self._status = StatusRecorder()
+        self._guard = StreamGuard()
+        self._resource_version = ""
+        self._version_unavailable = False
+        self._watch_cache_disabled = False
+        self._in_initial_events = False
+        self._relist_requested = False
+        self._resync_timer: asyncio.TimerHandle | None = None
+        self._resync_error: Exception | None = None
+        self._counts = dict.fromkeys(("lists", "watches", "events", "bookmarks_ignored", "failures", "resyncs"), 0)
+        self._skipped: tuple[str, ...] = ()
+
+    @property
+    def last_sync_resource_version(self) -> str:
+        """The version a watch would resume from; empty before the first list."""
+        return self._resource_version
+
+    def status(self) -> ReflectorStatus:
+        """How well the server is followed. Call it on the loop that runs the reflector."""
+        return self._status.status(loop_time())
+
+    def statistics(self) -> Mapping[str, object]:
+        """Counts since the start; `items_skipped` are names or reasons from the last list, the first ten of them."""
+        return {
+            **self._counts,
+            "resource_version": self._resource_version,
+            "items_skipped": len(self._skipped),
+            "items_skipped_names": self._skipped[:_NAMED_SKIPPED],
+        }
+
+    def request_relist(self) -> None:
+        """Asks for a list. The store is given a whole list after this call; one that is under way counts.
+
+        An open watch is left at once; a delay that is running is waited for.
+        """
+        self._relist_requested = True
+        self._guard.interrupt()
+
+    async def run(self) -> None:
+        """Runs rounds until cancelled. No failure ends it, not even one that nobody foresaw."""
+        try:
+            while True:
+                try:
+                    await self.list_and_watch()
+                except asyncio.CancelledError as error:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():
+                        raise
+                    # Nobody cancelled this task: a cancellation leaked out of the transport.
+                    await self._end_failed_round(RuntimeError(f"cancelled from inside: {error!r}"))
+                except Exception as error:  # noqa: BLE001 - the supervisor: recorded, logged, backed off
+                    await self._end_failed_round(error)
+        finally:
+            self._status.state = ReflectorState.STOPPED
+
+    async def list_and_watch(self) -> None:
+        """Runs one round: lists, then watches for as long as a stream can be resumed.
+
+        Returns when a list was requested. Cancelled, it closes the response it reads; the store keeps what it was told.
+
+        Raises:
+            Exception: what ended the round; the next one lists.
+        """
+        try:
+            await self._list()
+            self._arm_resync()
+            await self._watch()
+        finally:
+            self._disarm_resync()
+
+    async def _list(self) -> None:
+        self._status.state = ReflectorState.LISTING
+        asked = self._relist_resource_version()
+        limit = self._limit(asked)
+        self._counts["lists"] += 1
+        try:
+            listed = await self._list_pages(asked, limit)
+        except KubeStatusError as error:
+            if not (error.is_expired or error.is_too_large_resource_version):
+                raise
+            # Remembered until a list succeeds, so that a failing second attempt does not lead back to this version.
+            self._version_unavailable = True
+            listed = await self._list_pages(CONSISTENT, limit)
+        self._version_unavailable = False
+        if asked == ANY_VERSION and listed.paginated:
+            # The watch cache would have ignored the limit. Without it every list is read from etcd: keep it in pages.
+            self._watch_cache_disabled = True
+        page = listed.page
+        self._skipped = page.skipped
+        self._status.proved(loop_time())
+        await self._store.replace(page.objects, page.resource_version)
+        self._resource_version = page.resource_version
+        self._relist_requested = False
+
+    def _relist_resource_version(self) -> str:
+        if self._version_unavailable:
+            return CONSISTENT
+        return self._resource_version or ANY_VERSION
+
+    def _limit(self, asked: str) -> int:
+        if self._page_size:
+            return self._page_size
+        if self._watch_cache_disabled or asked in (CONSISTENT, ANY_VERSION):
+            return DEFAULT_PAGE_SIZE
+        # With a limit the server would take this for "exactly this version" and might not have it any more.
+        return 0
+
+    async def _list_pages(self, asked: str, limit: int) -> PagedList:
+        return await list_all(self._list_watch, ListOptions(resource_version=asked, limit=limit))
+
+    async def _watch(self) -> None:
+        """Watches, resuming streams that end, until a list is needed."""
+        while not self._relist_requested:
+            try:
+                await self._watch_once()
+            except SilentWatch as error:
+                self._record_failure(error)
+                log.info("watch was silent, dialling again", informer=self.name, cause=str(error))
+            except MemberUnreachable as error:
+                await self._pause_before_rewatch(error)
+            except KubeStatusError as error:
+                if error.code != HTTPStatus.TOO_MANY_REQUESTS:
+                    raise
+                await self._pause_before_rewatch(error)
+            if self._resync_error is not None:
+                raise self._resync_error
+            if self._resource_version in (CONSISTENT, ANY_VERSION):
+                # Such a stream starts with whatever exists; deletions between two of them would go unnoticed.
+                raise UnresumableWatch(f"{self.name}: the server gives no resourceVersion to resume a watch from")
+
+    async def _watch_once(self) -> None:
+        length = int(self._min_watch_timeout * (1 + self._uniform()))
+        asked = self._resource_version
+        options = ListOptions(resource_version=asked, timeout_seconds=length, allow_bookmarks=True)
+        self._in_initial_events = asked in (CONSISTENT, ANY_VERSION)
+        self._counts["watches"] += 1
+        status, guard = self._status, self._guard
+        async with guard.guarding(length), self._list_watch.watch(options) as events:
+            opened_at = loop_time()
+            status.opened(opened_at)
+            guard.opened(opened_at)
+            self._backoff.healthy()
+            async for event in events:
+                await self._apply(event)
+                now = loop_time()
+                status.event(now)
+                guard.event(now, is_bookmark=event.type is WatchEventType.BOOKMARK)
+        if guard.interrupted:
+            return
+        now = loop_time()
+        if not status.is_stream_healthy(now):
+            raise VeryShortWatch(f"{self.name}: the watch ended within a second and without an event")
+        status.proved(now)
+        log.debug("watch ended", informer=self.name, events=status.stream_events, seconds=round(now - opened_at, 3))
+
+    async def _apply(self, event: WatchEvent) -> None:
+        """Tells the store, then advances: cancelled in between, the event is watched again, never lost."""
+        obj, event_type = event.object, event.type
+        if event_type is WatchEventType.MODIFIED:
+            await self._store.update(obj)
+        elif event_type is WatchEventType.ADDED:
+            await self._store.add(obj)
+        elif event_type is WatchEventType.DELETED:
+            await self._store.delete(obj)
+        elif self._is_usable_bookmark(obj.resource_version):
+            await self._store.bookmark(obj.resource_version)
+        else:
+            self._counts["bookmarks_ignored"] += 1
+            return
+        self._counts["events"] += 1
+        if self._in_initial_events:
+            # The initial events of an unversioned stream come in no order: resuming from one would miss others.
+            if event_type is WatchEventType.ADDED:
+                return
+            self._in_initial_events = False
+        if obj.resource_version:
+            self._resource_version = obj.resource_version
+
+    def _is_usable_bookmark(self, bookmark: str) -> bool:
+        """Some servers send bookmarks without a version, or from before what they already sent."""
+        return bookmark not in (CONSISTENT, ANY_VERSION) and not versions.is_older(bookmark, self._resource_version)
+
+    def _arm_resync(self) -> None:
+        self._resync_error = None
+        period = self._resync_period()
+        if period > 0:
+            self._resync_timer = asyncio.get_running_loop().call_later(period, self._resync)
+
+    def _disarm_resync(self) -> None:
+        if self._resync_timer is not None:
+            self._resync_timer.cancel()
+            self._resync_timer = None
+
+    def _resync(self) -> None:
+        try:
+            if self._should_resync():
+                self._counts["resyncs"] += 1
+                self._store.resync()
+        except Exception as error:  # noqa: BLE001 - raised again by the round, which it ends
+            self._resync_error = error
+            self._guard.interrupt()
+        else:
+            self._arm_resync()
+
+    async def _pause_before_rewatch(self, error: MemberUnreachable | KubeStatusError) -> None:
+        """Waits; the version to resume from is still good, so that no list is needed."""
+        log.info("watch failed, will dial again", informer=self.name, cause=str(error))
+        await self._pause(error)
+
+    async def _end_failed_round(self, error: Exception) -> None:
+        try:
+            self.on_error(error)
+        except Exception:
+            log.exception("error handler failed", informer=self.name)
+        await self._pause(error)
+
+    async def _pause(self, error: Exception) -> None:
+        self._record_failure(error)
+        self._status.state = ReflectorState.BACKING_OFF
+        retry_after = error.retry_after if isinstance(error, KubeStatusError) else None
+        await asyncio.sleep(self._backoff.next_delay(retry_after))
+
+    def _record_failure(self, error: Exception) -> None:
+        self._counts["failures"] += 1
+        self._status.failed(error, loop_time())
+
+    def _log_failure(self, error: Exception) -> None:
+        if isinstance(error, KubeStatusError) and error.is_expired:
+            log.debug("watch expired, will list", informer=self.name, cause=str(error))
+        elif isinstance(
+            error, KubeStatusError | MemberUnreachable | CredentialsError | VeryShortWatch | UnresumableWatch
+        ):
+            log.warning("list and watch failed", informer=self.name, cause=str(error))
+        else:
+            log.error("list and watch failed unexpectedly", informer=self.name, exc_info=error)

@@ -1,0 +1,95 @@
+"""What a Reflector says about itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+MIN_WATCH = 1.0
+"""Seconds after which an open stream counts as healthy although nothing came yet."""
+
+
+class ReflectorState(StrEnum):
+    """What a Reflector is doing."""
+
+    STARTING = "STARTING"
+    LISTING = "LISTING"
+    WATCHING = "WATCHING"
+    BACKING_OFF = "BACKING_OFF"
+    STOPPED = "STOPPED"
+
+
+class ReflectorStatus(msgspec.Struct, frozen=True):
+    """How well a Reflector follows its apiserver.
+
+    Attributes:
+        state: what it is doing.
+        last_proof: loop time of the last event, bookmark, list or clean end of a watch, or None before the first: up to
+            then the apiserver itself has confirmed what is held.
+        failing_since: loop time of the first failure since it was last healthy, or None while it is.
+        attempts: failures in a row.
+        error: the last failure; None while healthy.
+    """
+
+    state: ReflectorState
+    last_proof: float | None
+    failing_since: float | None
+    attempts: int
+    error: Exception | None
+
+
+class StatusRecorder:
+    """Keeps the status of one Reflector.
+
+    A failure is over when a stream proves healthy, by its first event or by staying open for `MIN_WATCH`; a list alone
+    proves nothing, since what is held then ages again.
+    """
+
+    def __init__(self) -> None:
+        self.state = ReflectorState.STARTING
+        self.stream_events = 0
+        self._last_proof: float | None = None
+        self._opened_at: float | None = None
+        self._failing_since: float | None = None
+        self._attempts = 0
+        self._error: Exception | None = None
+
+    def proved(self, now: float) -> None:
+        """A list came, or a watch ended cleanly."""
+        self._last_proof = now
+
+    def opened(self, now: float) -> None:
+        """A stream was opened."""
+        self.state = ReflectorState.WATCHING
+        self.stream_events = 0
+        self._opened_at = now
+
+    def event(self, now: float) -> None:
+        """A stream brought an event or a bookmark."""
+        self._last_proof = now
+        self.stream_events += 1
+
+    def is_stream_healthy(self, now: float) -> bool:
+        """Whether the last stream that was opened brought anything or stood for `MIN_WATCH`."""
+        return self._opened_at is not None and (self.stream_events > 0 or now - self._opened_at >= MIN_WATCH)
+
+    def failed(self, error: Exception, now: float) -> None:
+        """Something failed, and with it the stream, if one was open."""
+        self._settle(now)
+        self._opened_at = None
+        self._attempts += 1
+        self._error = error
+        if self._failing_since is None:
+            self._failing_since = now
+
+    def status(self, now: float) -> ReflectorStatus:
+        """The status as of now."""
+        self._settle(now)
+        return ReflectorStatus(self.state, self._last_proof, self._failing_since, self._attempts, self._error)
+
+    def _settle(self, now: float) -> None:
+        if self.is_stream_healthy(now):
+            self._failing_since = None
+            self._attempts = 0
+            self._error = None
