@@ -21,7 +21,7 @@ __all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> str:
-    """Reads `__version__` from the installed metadata when it is asked for: that costs a third of `federator --help`."""
+    """Reads `__version__` from the installed metadata when asked for: it costs a third of `federator --help`."""
     if name != "__version__":
         raise AttributeError(name)
     from importlib.metadata import version

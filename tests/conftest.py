@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _close_the_loop_that_looptime_leaves() -> Iterator[None]:
-    """looptime asks the policy for a loop around synchronous tests; nobody else would close it."""
+    """The plugin looptime asks the policy for a loop around synchronous tests; nobody else would close it."""
     yield
     with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -234,6 +234,10 @@ class SharedInformer:
         """Asks for a list, which replaces everything in one step; see `Reflector.request_relist`."""
         self._reflector.request_relist()
 
+    def dial_soon(self) -> None:
+        """Cuts short the delay after an unreachable server; see `Reflector.dial_soon`."""
+        self._reflector.dial_soon()
+
     def status(self) -> ReflectorStatus:
         """How well the server is followed. Call it on the loop that runs the informer."""
         return self._reflector.status()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import Annotated
 
 import typer
 
+from federator._aio.task_group import task_group
 from federator.agent.agent import Agent, AgentPhase
 from federator.agent.member import KubeMember
 from federator.agent.metrics import agent_metrics
 from federator.agent.settings import AgentSettings
 from federator.api.cluster import normalise_cluster_id, parse_cluster_id
 from federator.cli.collecting import (
-    Kubeconfig,
+    KubeconfigFile,
     Namespace,
     Resources,
     Secrets,
@@ -44,7 +44,7 @@ def agent(
     context: Annotated[
         str | None, typer.Option("--context", help="Kubeconfig context [default: the current one].")
     ] = None,
-    kubeconfig: Kubeconfig = None,
+    kubeconfig: KubeconfigFile = None,
     in_cluster: Annotated[
         bool, typer.Option("--in-cluster", help="Use the service account of the pod this runs in.")
     ] = False,
@@ -107,7 +107,7 @@ async def _observed(running: Agent, http_listen: str) -> None:
     async with AsyncExitStack() as stack:
         if http_listen:
             await stack.enter_async_context(ObservabilityServer(http_listen, registry, {"session": unready}))
-        async with asyncio.TaskGroup() as tasks:
+        async with task_group() as tasks:
             measuring = tasks.create_task(lag.run(), name="event loop lag")
             try:
                 await running.run()

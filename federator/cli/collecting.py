@@ -11,7 +11,7 @@ from federator.agent.settings import SecretMode
 from federator.cli.options import short_value
 from federator.errors import InvalidInput
 
-Kubeconfig = Annotated[
+KubeconfigFile = Annotated[
     Path | None,
     typer.Option("--kubeconfig", help="Kubeconfig file [default: $KUBECONFIG or ~/.kube/config]."),
 ]

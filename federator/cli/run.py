@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Annotated
 import structlog
 import typer
 
+from federator._aio.task_group import task_group
 from federator.agent.agent import Agent
 from federator.agent.fleet import AgentFleet, NamedAgent
 from federator.agent.member import KubeMember
@@ -20,7 +20,7 @@ from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
 from federator.api.cluster import assign_cluster_ids
 from federator.cli.collecting import (
-    Kubeconfig,
+    KubeconfigFile,
     Namespace,
     Resources,
     Secrets,
@@ -31,7 +31,7 @@ from federator.cli.collecting import (
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
 from federator.errors import CredentialsError, InvalidInput
-from federator.kube.kubeconfig import kubeconfig_contexts
+from federator.kube.kubeconfig import Kubeconfig
 from federator.kube.member_client import MemberClient
 from federator.observability.logs import configure_logging
 
@@ -44,7 +44,7 @@ def run(
     contexts: Annotated[
         list[str] | None, typer.Argument(metavar="[CONTEXT]...", help="Contexts to federate [default: all].")
     ] = None,
-    kubeconfig: Kubeconfig = None,
+    kubeconfig: KubeconfigFile = None,
     listen: Annotated[
         str,
         typer.Option(
@@ -77,7 +77,8 @@ def run(
 ) -> None:
     """Run the aggregator and an agent for each kubeconfig context, all in one process."""
     configure_logging(log_level, log_format)
-    names = _sound_contexts(kubeconfig, contexts or [])
+    sections = Kubeconfig.load(kubeconfig)
+    names = _sound_contexts(sections, contexts or [])
     cluster_ids = assign_cluster_ids(names)
     directory = state_directory or default_state_directory()
 
@@ -87,6 +88,7 @@ def run(
             fleet = AgentFleet(
                 NamedAgent(
                     name,
+                    sections.context(name).cluster["server"],
                     Agent(
                         AgentSettings(
                             cluster_id=cluster_ids[name],
@@ -112,7 +114,7 @@ def run(
                 history=duration(history, field="--history"),
             )
             aggregator = Aggregator(settings, more_metrics=lambda: agent_metrics(fleet.statistics()))
-            async with asyncio.TaskGroup() as tasks:
+            async with task_group() as tasks:
                 tasks.create_task(aggregator.run(), name="aggregator")
                 await aggregator.started.wait()
                 # Agents end first: what they still have to send is taken.
@@ -121,9 +123,9 @@ def run(
     run_service(federate())
 
 
-def _sound_contexts(kubeconfig: Path | None, named: list[str]) -> list[str]:
+def _sound_contexts(kubeconfig: Kubeconfig, named: list[str]) -> list[str]:
     """The contexts to federate; what is broken in the file is told, and left out unless it was named."""
-    entries = {entry.name: entry.error for entry in kubeconfig_contexts(kubeconfig)}
+    entries = {entry.name: entry.error for entry in kubeconfig.contexts()}
     sound = [name for name, error in entries.items() if error is None]
     for name in named:
         if name not in entries:
@@ -135,7 +137,7 @@ def _sound_contexts(kubeconfig: Path | None, named: list[str]) -> list[str]:
             log.warning("kubeconfig entry left out", entry=name, cause=error)
     chosen = list(dict.fromkeys(named)) or sound
     if not chosen:
-        raise InvalidInput("kubeconfig", str(kubeconfig or "$KUBECONFIG or ~/.kube/config"), "one with usable contexts")
+        raise InvalidInput("kubeconfig", "no usable context", "a kubeconfig with at least one")
     return chosen
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import durationpy
 import typer
 
-from federator.errors import FederatorError, InvalidInput
+from federator.errors import InvalidInput
 from federator.observability.logs import FORMATS, LEVELS
 
 LogLevel = Annotated[
@@ -64,17 +64,6 @@ async def _until_signal(main: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         if not stopped:
             raise
-    except ExceptionGroup as group:
-        # Tasks side by side fail as a group; what a person has to know is the first typed error in it.
-        raise _first_typed(group) or group from None
-
-
-def _first_typed(group: ExceptionGroup[Exception]) -> FederatorError | None:
-    for error in group.exceptions:
-        found = _first_typed(error) if isinstance(error, ExceptionGroup) else error
-        if isinstance(found, FederatorError):
-            return found
-    return None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

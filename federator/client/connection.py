@@ -12,10 +12,8 @@ import grpc.aio
 
 from federator.errors import AggregatorUnreachable, FederatorError
 from federator.v1 import inventory_pb2_grpc
+from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.status import from_rpc_error
-
-MAX_MESSAGE_BYTES = 17 * 1024 * 1024
-"""A page is about 1 MiB, but the largest single object is 16 MiB, and it travels whole."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -11,7 +11,7 @@ import pytest
 from federator.api.list_watch import ListOptions, ListPage
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
-from federator.cache.reflector import Reflector, UnresumableWatch, VeryShortWatch
+from federator.cache.reflector import DIAL_SPREAD, Reflector, UnresumableWatch, VeryShortWatch
 from federator.cache.reflector_status import ReflectorState
 from federator.cache.stream_guard import GRACE, SilentWatch
 from federator.errors import CredentialsError, KubeStatusError, MemberUnreachable
@@ -160,6 +160,32 @@ async def test_rf06_stop_is_prompt_and_no_failure_wherever_it_comes(where: str) 
     assert task.cancelled()
     assert now() == before
     assert len(failures) == (1 if where == "pause" else 0)
+
+
+async def test_a_delay_after_an_unreachable_server_can_be_cut_short_once_it_answers_others() -> None:
+    list_watch = ScriptedListWatch([page(10)], [refused()] * 8)
+    reflector = reflector_of(list_watch)
+    async with running(reflector):
+        await asyncio.sleep(0.8 + 1.6 + 3.2 + 6.4 + 12.8 + 25.6 + 1)
+        assert len(list_watch.watches) == 7
+        assert reflector.status().state is ReflectorState.BACKING_OFF
+        asked = now()
+        reflector.dial_soon()
+        await asyncio.sleep(DIAL_SPREAD + 0.1)
+        assert len(list_watch.watches) == 8, "the delay was 30 s or more"
+        assert asked <= list_watch.times[-1] <= asked + DIAL_SPREAD
+        await asyncio.sleep(20)
+        assert len(list_watch.watches) == 8, "the next delay is whole again"
+
+
+async def test_a_delay_that_the_server_asked_for_is_not_cut_short() -> None:
+    list_watch = ScriptedListWatch([page(10)], [too_many_requests(retry_after=60)])
+    reflector = reflector_of(list_watch)
+    async with running(reflector):
+        await asyncio.sleep(1)
+        reflector.dial_soon()
+        await asyncio.sleep(50)
+        assert len(list_watch.watches) == 1
 
 
 # ---------------------------------------------------------------- lists

@@ -1,0 +1,1 @@
+"""What asyncio lacks."""

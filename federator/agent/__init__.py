@@ -1,0 +1,1 @@
+"""The agent: informers on one cluster, whose deltas it pushes to the aggregator."""

@@ -1,0 +1,286 @@
+"""Agent: assembles what reads one cluster and pushes it to one aggregator."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from importlib.metadata import version
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+import structlog
+
+from federator._aio.task_group import task_group
+from federator.agent.discovery import TypeFollower
+from federator.agent.informers import NOT_SERVED, Informers, TypeHealth
+from federator.agent.member import Member
+from federator.agent.outbox import Outbox
+from federator.agent.pusher import Proof, Pusher, PusherState, PusherStatus
+from federator.agent.selection import Selection
+from federator.agent.settings import AgentSettings
+from federator.agent.transforms import read_key
+from federator.api.cluster import TypeState
+from federator.api.resource import GroupResource, ResourceType
+from federator.errors import (
+    ClusterUIDChanged,
+    CredentialsError,
+    FederatorError,
+    KubeStatusError,
+    MemberUnreachable,
+)
+from federator.observability.address import require_local
+from federator.v1 import ingest_pb2
+from federator.wire.resource_type import resource_type_to_proto
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
+
+STAND_IN = "server-"
+"""How UIDs begin that stand in for one that may not be read; permissions change, and with them these."""
+
+MEMBER_BACKOFF = (1.0, 30.0)
+"""Seconds of the first and the longest wait for an apiserver that does not answer at the start."""
+
+
+class AgentPhase(StrEnum):
+    """How far an agent has come."""
+
+    WAITING_FOR_MEMBER = "WAITING_FOR_MEMBER"
+    """The cluster has not been reached: without its UID nothing can be said in its name."""
+    WAITING_FOR_AGGREGATOR = "WAITING_FOR_AGGREGATOR"
+    """No session is open."""
+    PUSHING = "PUSHING"
+    STOPPED = "STOPPED"
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """How an agent is.
+
+    Attributes:
+        cluster_id: its cluster.
+        cluster_uid: the cluster's UID, empty before it was reached.
+        phase: how far it has come.
+        error: what it waits for, or None.
+        session: how it stands with the aggregator.
+        types: how each type is followed; none before the first session.
+    """
+
+    cluster_id: str
+    cluster_uid: str
+    phase: AgentPhase
+    error: FederatorError | None
+    session: PusherStatus
+    types: tuple[TypeHealth, ...]
+
+
+class Agent:
+    """Reads one cluster and pushes it to one aggregator until it is cancelled.
+
+    Order of start: member (client, UID, version, discovery; repeated until it answers), session, informers. Nothing is
+    listed before a session is open, since nobody would take it: a standby costs its apiserver nothing. Order of stop:
+    informers, then the pusher, which goes on for `flush_timeout`, then the member's client.
+    """
+
+    def __init__(self, settings: AgentSettings, member: Member) -> None:
+        """Checks the settings; reads the key file; asks nothing of anybody.
+
+        Args:
+            settings: what it is told.
+            member: its cluster, opened and closed by `run`.
+
+        Raises:
+            InvalidInput: settings that cannot work: an address that others could reach, a key file that cannot be
+                read or is too short, names of types that contradict each other.
+        """
+        require_local(settings.aggregator, field="aggregator")
+        self._settings = settings
+        self._member = member
+        self._instance = uuid4().hex
+        self._cluster_uid = ""
+        self._server_version = ""
+        self._is_stopped = False
+        self._member_error: FederatorError | None = None
+        self._unaccounted: dict[GroupResource, ResourceType] = {}
+        self._told: set[GroupResource] = set()
+        self._listening = asyncio.Event()
+        self._outbox = Outbox(max_bytes=settings.outbox_bytes, frame_bytes=settings.frame_bytes)
+        self._pusher = Pusher(self._outbox, settings, self)
+        self._follower = TypeFollower(
+            member,
+            Selection(settings.resources, namespace=settings.namespace, secrets=settings.secrets),
+            settings,
+        )
+        self._informers = Informers(
+            member,
+            self._outbox,
+            settings,
+            secrets_key=read_key(settings.secrets_key_file),
+            types_may_have_changed=self._follower.types_may_have_changed,
+        )
+
+    async def run(self) -> None:
+        """Runs until cancelled, then sends what it has, for `flush_timeout` at most, and leaves no task.
+
+        An apiserver or aggregator that cannot be reached is waited for.
+
+        Raises:
+            UnknownResourceType: none of the names of types is served.
+            ClusterUIDChanged: behind the same address there is another cluster now.
+            InvalidInput: credentials or cluster cannot be what they have to be.
+        """
+        try:
+            async with AsyncExitStack() as stack:
+                await self._reach_member(stack)
+                async with task_group() as tasks:
+                    pushing = tasks.create_task(self._pusher.run(), name=f"push {self._settings.cluster_id}")
+                    try:
+                        await self._collect()
+                    except ClusterUIDChanged:
+                        pushing.cancel()  # what is still queued may be another cluster's
+                        raise
+                    finally:
+                        await self._flush(pushing)
+        finally:
+            self._is_stopped = True
+
+    def status(self) -> AgentStatus:
+        """How the agent is at this moment."""
+        session = self._pusher.status()
+        if self._is_stopped:
+            phase = AgentPhase.STOPPED
+        elif not self._cluster_uid:
+            phase = AgentPhase.WAITING_FOR_MEMBER
+        elif session.state is PusherState.OPEN:
+            phase = AgentPhase.PUSHING
+        else:
+            phase = AgentPhase.WAITING_FOR_AGGREGATOR
+        return AgentStatus(
+            self._settings.cluster_id,
+            self._cluster_uid,
+            phase,
+            self._member_error or session.error,
+            session,
+            tuple(self._informers.health()),
+        )
+
+    def statistics(self) -> Mapping[str, Mapping[str, object]]:
+        """What each part counts."""
+        return {
+            "outbox": self._outbox.statistics(),
+            "pusher": self._pusher.statistics(),
+            "discovery": self._follower.statistics(),
+            "informers": self._informers.statistics(),
+        }
+
+    def hello(self) -> ingest_pb2.Hello:
+        """Introduces the agent with what it collects now."""
+        settings = self._settings
+        return ingest_pb2.Hello(
+            cluster_id=settings.cluster_id,
+            cluster_uid=self._cluster_uid,
+            agent_instance=self._instance,
+            display_name=settings.display_name or settings.cluster_id,
+            server_version=self._server_version,
+            source=settings.source,
+            agent_version=version("federator"),
+            types=map(resource_type_to_proto, self._follower.types),
+            namespace=settings.namespace,
+            label_selector=settings.label_selector,
+            replace=settings.replace,
+        )
+
+    def welcomed(self, held_types: Sequence[ResourceType]) -> None:
+        """A session is open: starts the informers, the first time, and accounts for types that are not collected."""
+        self._unaccounted = {held.group_resource: held for held in held_types}
+        self._told.clear()
+        self._account_for_types()
+        self._listening.set()
+
+    def proofs(self) -> Iterable[Proof]:
+        """Per type, the seconds since the apiserver last gave a sign."""
+        return self._informers.proofs()
+
+    async def _reach_member(self, stack: AsyncExitStack) -> None:
+        await self._until_reached(lambda: stack.enter_async_context(self._member))
+        uid = await self._until_reached(self._member.cluster_uid)
+        self._server_version = await self._until_reached(self._member.server_version)
+        await self._until_reached(self._follower.start)
+        self._informers.set_types(self._follower.types)
+        self._cluster_uid = uid
+        self._member_error = None
+        log.info(
+            "cluster reached",
+            cluster=self._settings.cluster_id,
+            uid=uid,
+            version=self._server_version,
+            types=len(self._follower.types),
+        )
+
+    async def _until_reached(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        """Takes a step, again and again while the cluster cannot be reached or refuses."""
+        wait, longest = MEMBER_BACKOFF
+        while True:
+            try:
+                return await step()
+            except (KubeStatusError, MemberUnreachable, CredentialsError) as error:
+                if self._member_error is None or self._member_error.reason != error.reason:
+                    log.warning("cluster not reached yet", cluster=self._settings.cluster_id, cause=str(error))
+                self._member_error = error
+            await asyncio.sleep(wait * random.uniform(0.5, 1))
+            wait = min(longest, wait * 2)
+
+    async def _collect(self) -> None:
+        await self._listening.wait()
+        async with task_group() as tasks:
+            tasks.create_task(self._informers.run(), name=f"informers {self._settings.cluster_id}")
+            tasks.create_task(self._follower.run(self._follow_types), name=f"discovery {self._settings.cluster_id}")
+            tasks.create_task(self._watch_identity(), name=f"identity {self._settings.cluster_id}")
+
+    async def _watch_identity(self) -> None:
+        """Looks, as often as at discovery, whether this is still the cluster that Hello named (contract F1)."""
+        while True:
+            await asyncio.sleep(self._settings.discovery_interval)
+            try:
+                uid = await self._member.cluster_uid()
+            except (KubeStatusError, MemberUnreachable, CredentialsError):
+                continue  # the informers say so already
+            if uid != self._cluster_uid and not any(each.startswith(STAND_IN) for each in (uid, self._cluster_uid)):
+                raise ClusterUIDChanged(self._settings.cluster_id, self._cluster_uid, uid)
+
+    def _follow_types(self, types: Sequence[ResourceType]) -> None:
+        self._informers.set_types(types)
+        self._account_for_types()
+
+    def _account_for_types(self) -> None:
+        """Tells of the types that are not collected, so that nobody takes their absence for an empty list.
+
+        Those that are served are NOT_COLLECTED. Those that are not, and that the aggregator holds or was told of in
+        this session, are ABSENT; informers tell that of the collected ones themselves.
+        """
+        for resource_type, reason in self._follower.left_out.items():
+            resource = resource_type.group_resource
+            self._unaccounted[resource] = resource_type
+            if resource not in self._told:
+                self._told.add(resource)
+                self._outbox.report(resource_type, TypeState.NOT_COLLECTED, reason)
+        for collected in self._follower.types:
+            self._unaccounted.pop(collected.group_resource, None)
+        for resource, resource_type in list(self._unaccounted.items()):
+            if self._follower.is_absent(resource):
+                self._outbox.report(resource_type, TypeState.ABSENT, NOT_SERVED)
+                self._told.discard(resource)
+                del self._unaccounted[resource]
+
+    async def _flush(self, pushing: asyncio.Task[None]) -> None:
+        self._pusher.stop()
+        try:
+            async with asyncio.timeout(self._settings.flush_timeout):
+                await asyncio.wait([pushing])
+        except TimeoutError:
+            log.warning("not everything was sent", cluster=self._settings.cluster_id, **self._outbox.statistics())
+        pushing.cancel()

@@ -1,0 +1,309 @@
+"""Pusher: keeps a session with the aggregator and sends the outbox through it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import grpc
+import msgspec
+import structlog
+
+from federator._aio.task_group import task_group
+from federator.agent.frame import SnapshotEnd
+from federator.agent.outbox import Outbox
+from federator.agent.settings import AgentSettings
+from federator.api.resource import GroupResource, ResourceType
+from federator.errors import AggregatorUnreachable, FederatorError, SessionRefused
+from federator.v1 import ingest_pb2, ingest_pb2_grpc
+from federator.wire.limits import MAX_MESSAGE_BYTES
+from federator.wire.resource_type import resource_type_from_proto
+from federator.wire.status import from_rpc_error
+
+log = structlog.get_logger(__name__)
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # No HTTP/2 pings: heartbeats do their work, and more pings than a server's policy allows end the connection.
+    ("grpc.keepalive_permit_without_calls", 0),
+    # Each session has a connection of its own, and the pusher does the waiting between two of them.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+)
+
+SEQUENCE_GAP = "SEQUENCE_GAP"
+"""Reason of the Nack that ends a session."""
+
+SILENT_BEATS = 3
+"""Heartbeats the aggregator may miss before the session is given up; it sends them even while its disk is slow."""
+
+Proof = tuple[GroupResource, float]
+
+
+class Collection(Protocol):
+    """What the pusher has to know of what is collected; the agent knows it."""
+
+    def hello(self) -> ingest_pb2.Hello:
+        """Introduces the agent with what it collects now."""
+        ...
+
+    def welcomed(self, held_types: Sequence[ResourceType]) -> None:
+        """A session is open, and the aggregator holds objects of these types: account for those not collected."""
+        ...
+
+    def proofs(self) -> Iterable[Proof]:
+        """Per type, the seconds since the apiserver last gave a sign."""
+        ...
+
+
+class PushCall(Protocol):
+    """What of grpc.aio's call is used; the stubs know it only partly."""
+
+    async def write(self, request: ingest_pb2.PushRequest) -> None:
+        """Sends a message, waiting while the peer takes none."""
+
+    async def read(self) -> object:
+        """Waits for a message, or EOF."""
+
+    async def done_writing(self) -> None:
+        """Tells the peer that nothing more will come."""
+
+    def cancel(self) -> bool:
+        """Ends the call; of no effect once it has ended."""
+
+
+class PusherState(StrEnum):
+    """What a pusher is doing."""
+
+    CONNECTING = "CONNECTING"
+    OPEN = "OPEN"
+    BACKING_OFF = "BACKING_OFF"
+    STOPPED = "STOPPED"
+
+
+class PusherStatus(msgspec.Struct, frozen=True):
+    """How a pusher stands with the aggregator.
+
+    Attributes:
+        state: what it is doing.
+        term: of the open session, else of the last; 0 before the first.
+        error: why there is no session, or None.
+    """
+
+    state: PusherState
+    term: int = 0
+    error: FederatorError | None = None
+
+
+class Pusher:
+    """Sends an outbox to one aggregator, for ever.
+
+    A session that ends, for whatever reason, is followed by another after a wait with full jitter. A refusal is no
+    exception: what stands against it may go away (the other agent ends, the operator removes the old cluster), so it
+    is told in the status and the log, there once for each reason, and tried again.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        settings: AgentSettings,
+        collection: Collection,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            outbox: what is sent; used by no other pusher.
+            settings: address, times.
+            collection: what is collected.
+        """
+        self._outbox = outbox
+        self._settings = settings
+        self._collection = collection
+        self._stopping = asyncio.Event()
+        self._status = PusherStatus(PusherState.CONNECTING)
+        self._told_reason = ""
+        self._session_ends: Counter[str] = Counter()
+        self._nacks: Counter[str] = Counter()
+        self._sessions = 0
+
+    def status(self) -> PusherStatus:
+        """How it stands with the aggregator."""
+        return self._status
+
+    def statistics(self) -> Mapping[str, int | Mapping[str, int]]:
+        """Sessions opened; ends of tries and sessions by reason; refused items by reason."""
+        return {
+            "sessions": self._sessions,
+            "session_ends": dict(self._session_ends),
+            "nacks": dict(self._nacks),
+        }
+
+    def stop(self) -> None:
+        """Lets `run` return once the open session has sent everything and said goodbye; at once where none is open.
+
+        What is not acknowledged by then stays unsent for good: the next agent instance lists anew.
+        """
+        self._stopping.set()
+        self._outbox.wake()
+
+    async def run(self) -> None:
+        """Pushes until stopped or cancelled; cancelled, it drops the connection without a goodbye."""
+        attempt = 0
+        loop = asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            started = loop.time()
+            self._status = PusherStatus(PusherState.CONNECTING, self._status.term, self._status.error)
+            try:
+                await self._session()
+            except FederatorError as error:
+                self._ended(error)
+            finally:
+                self._outbox.suspend()
+            # A session that falls at once proves nothing: whoever refuses or breaks it shall not be pestered.
+            attempt = 0 if loop.time() - started > self._settings.backoff_max else attempt + 1
+            await self._back_off(attempt)
+        self._status = PusherStatus(PusherState.STOPPED, self._status.term, self._status.error)
+
+    async def _back_off(self, attempt: int) -> None:
+        longest = min(self._settings.backoff_max, self._settings.backoff_min * 2**attempt)
+        try:
+            async with asyncio.timeout(random.uniform(0, longest)):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    def _ended(self, error: FederatorError) -> None:
+        self._session_ends[error.reason] += 1
+        self._status = PusherStatus(PusherState.BACKING_OFF, self._status.term, error)
+        if error.reason != self._told_reason:
+            self._told_reason = error.reason
+            report = log.warning if isinstance(error, SessionRefused) else log.info
+            report("no session", cluster=self._settings.cluster_id, reason=error.reason, cause=str(error))
+
+    async def _session(self) -> None:
+        """One session, to its end; returns only after a goodbye.
+
+        Raises:
+            FederatorError: it could not be opened, or broke off.
+        """
+        address = self._settings.aggregator
+        try:
+            async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+                call: PushCall = ingest_pb2_grpc.IngestServiceStub(channel).Push()  # type: ignore[call-arg]
+                try:
+                    welcome = await self._open(call)
+                    await self._exchange(call, welcome)
+                finally:
+                    call.cancel()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, address) from None
+        except TimeoutError:
+            raise AggregatorUnreachable(address, "it gave no sign of life in time") from None
+
+    async def _open(self, call: PushCall) -> ingest_pb2.Welcome:
+        async with asyncio.timeout(self._settings.welcome_timeout):
+            await call.write(ingest_pb2.PushRequest(hello=self._collection.hello()))
+            response = await _next(call)
+        if response is None or not response.HasField("welcome"):
+            raise AggregatorUnreachable(self._settings.aggregator, "it did not answer Hello with Welcome")
+        welcome = response.welcome
+        self._sessions += 1
+        self._told_reason = ""
+        self._status = PusherStatus(PusherState.OPEN, welcome.term)
+        log.info(
+            "session opened",
+            cluster=self._settings.cluster_id,
+            term=welcome.term,
+            durable_sequence=welcome.durable_sequence,
+            snapshot_all=welcome.snapshot_all,
+        )
+        self._outbox.resume(
+            welcome.durable_sequence, snapshot_all=welcome.snapshot_all, window_bytes=welcome.window_bytes
+        )
+        self._collection.welcomed([resource_type_from_proto(held) for held in welcome.held_types])
+        return welcome
+
+    async def _exchange(self, call: PushCall, welcome: ingest_pb2.Welcome) -> None:
+        interval = welcome.heartbeat_interval_ms / 1000
+        name = f"push {self._settings.cluster_id}"
+        async with task_group() as tasks:
+            tasks.create_task(self._write(call, interval), name=f"{name} write")
+            tasks.create_task(self._read(call, interval * SILENT_BEATS), name=f"{name} read")
+
+    async def _write(self, call: PushCall, interval: float) -> None:
+        """The only writer of the stream: a call takes one write at a time."""
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time()
+        try:
+            while True:
+                if loop.time() >= next_beat:
+                    next_beat = loop.time() + interval
+                    await call.write(self._heartbeat())
+                frame = self._outbox.take()
+                if frame is not None:
+                    await call.write(frame.to_message())
+                    if isinstance(frame.content, SnapshotEnd):
+                        next_beat = loop.time()  # a type becomes LIVE: its proof shall be there with it
+                elif self._stopping.is_set() and self._outbox.is_drained:
+                    await call.done_writing()
+                    return
+                else:
+                    await self._wait_changed(next_beat)
+        except asyncio.InvalidStateError:
+            return  # the call has ended; why, the reader is told
+
+    async def _wait_changed(self, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._outbox.wait_changed()
+        except TimeoutError:
+            return
+
+    def _heartbeat(self) -> ingest_pb2.PushRequest:
+        proofs = (
+            ingest_pb2.TypeProof(group=resource.group, resource=resource.resource, age_ms=int(age * 1000))
+            for resource, age in self._collection.proofs()
+        )
+        return ingest_pb2.PushRequest(heartbeat=ingest_pb2.Heartbeat(proofs=proofs))
+
+    async def _read(self, call: PushCall, silence: float) -> None:
+        while True:
+            async with asyncio.timeout(silence):
+                response = await _next(call)
+            if response is None:
+                if self._stopping.is_set():
+                    return
+                raise AggregatorUnreachable(self._settings.aggregator, "it ended the session")
+            match response.WhichOneof("frame"):
+                case "ack":
+                    self._outbox.acknowledge(response.ack.sequence)
+                case "nack":
+                    self._refused(response.nack)
+                case "snapshot_request":
+                    for requested in response.snapshot_request.types:
+                        self._outbox.list_anew(GroupResource(requested.group, requested.resource))
+
+    def _refused(self, nack: ingest_pb2.Nack) -> None:
+        self._nacks[nack.reason] += 1
+        log.warning(
+            "item refused",
+            cluster=self._settings.cluster_id,
+            reason=nack.reason,
+            cause=nack.message,
+            namespace=nack.namespace,
+            name=nack.name,
+        )
+        if nack.reason == SEQUENCE_GAP:
+            # Nothing after the gap is taken any more; a new session says where to go on.
+            raise FederatorError(f"the aggregator expected frame {nack.expected_sequence}, not {nack.sequence}")
+
+
+async def _next(call: PushCall) -> ingest_pb2.PushResponse | None:
+    """The next response, or None after the last."""
+    response = await call.read()
+    return response if isinstance(response, ingest_pb2.PushResponse) else None

@@ -1,0 +1,168 @@
+"""Aggregator: assembles ledger, merge, serve and ingest, and knows the order in which they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+
+import structlog
+from prometheus_client.metrics_core import Metric
+
+from federator._aio.task_group import task_group
+from federator.aggregator.grpc_listener import GrpcListener
+from federator.aggregator.ingest.lifecycle import ClusterLifecycle
+from federator.aggregator.ingest.servicer import IngestServicer
+from federator.aggregator.ledger.lmdb import LmdbLedger
+from federator.aggregator.ledger.memory import MemoryLedger
+from federator.aggregator.ledger.records import Commit
+from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.metrics import aggregator_metrics
+from federator.aggregator.serve.inventory_servicer import InventoryServicer
+from federator.aggregator.serve.watch_hub import WatchHub
+from federator.aggregator.settings import AggregatorSettings
+from federator.observability.address import require_local
+from federator.observability.grpc_metrics import GrpcMetrics
+from federator.observability.http import ObservabilityServer
+from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
+from federator.v1 import ingest_pb2, ingest_pb2_grpc, inventory_pb2, inventory_pb2_grpc
+
+log = structlog.get_logger(__name__)
+
+_INVENTORY = inventory_pb2.DESCRIPTOR.services_by_name["InventoryService"].full_name
+_INGEST = ingest_pb2.DESCRIPTOR.services_by_name["IngestService"].full_name
+
+
+class Aggregator:
+    """Takes what agents push, commits it in one order, and answers from one merged view.
+
+    Order of start: ledger, merged view (loaded from it), reading side, pushing side. Order of stop: the reverse, each
+    with a deadline; the ledger closes last. Ready means able to answer: an aggregator does not wait for members, each
+    answer names who is missing.
+
+    Attributes:
+        address: of the reading side, once `started` is set; a port that was asked for as 0 is resolved.
+        ingest_address: of the pushing side, likewise.
+        http_port: of metrics and health, likewise; 0 where there are none.
+        started: set when all sides listen.
+    """
+
+    def __init__(
+        self, settings: AggregatorSettings, *, more_metrics: Callable[[], Iterable[Metric]] = lambda: ()
+    ) -> None:
+        """Checks the settings; opens nothing.
+
+        Args:
+            settings: what it is told.
+            more_metrics: families of what else runs in the process, shown beside its own.
+
+        Raises:
+            InvalidInput: an address that others could reach.
+        """
+        require_local(settings.listen, field="listen")
+        require_local(settings.ingest_listen, field="ingest-listen")
+        self._settings = settings
+        self._more_metrics = more_metrics
+        self.address = settings.listen
+        self.ingest_address = settings.ingest_listen
+        self.http_port = 0
+        self.started = asyncio.Event()
+        self._parts: _Parts | None = None
+
+    async def run(self) -> None:
+        """Runs until cancelled, and leaves no task and no listener.
+
+        Raises:
+            LedgerLocked: another process appends to the ledger.
+            LedgerCorrupt: the ledger is damaged.
+            InvalidInput: an address cannot be listened on.
+        """
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            ledger = await self._open_ledger()
+            stack.push_async_callback(ledger.close)
+            parts = self._parts = _Parts(ledger, settings)
+            await parts.lifecycle.start()
+            registry = new_registry("aggregator")
+            registry.register(StatisticsCollector(parts.metrics))
+            registry.register(StatisticsCollector(self._more_metrics))
+            lag = LoopLag(registry)
+            if settings.http_listen:
+                checks = {"ledger": lambda: None, "listeners": lambda: None if self.started.is_set() else "starting"}
+                http = await stack.enter_async_context(ObservabilityServer(settings.http_listen, registry, checks))
+                self.http_port = http.port
+            metrics = GrpcMetrics(registry)
+            reading = GrpcListener(settings.listen, "listen", grace=settings.shutdown_grace, metrics=metrics)
+            inventory_pb2_grpc.add_InventoryServiceServicer_to_server(parts.inventory, reading.server)
+            self.address = await stack.enter_async_context(reading.open(_INVENTORY))
+            stack.callback(parts.hub.close)
+            pushing = GrpcListener(
+                settings.ingest_listen, "ingest-listen", grace=settings.shutdown_grace, metrics=metrics
+            )
+            ingest_pb2_grpc.add_IngestServiceServicer_to_server(parts.ingest, pushing.server)
+            self.ingest_address = await stack.enter_async_context(pushing.open(_INGEST))
+            stack.callback(parts.ingest.close)
+            self.started.set()
+            log.info(
+                "aggregator ready",
+                address=self.address,
+                ingest=self.ingest_address,
+                http_port=self.http_port,
+                revision=ledger.revision,
+                members=len(ledger.clusters()),
+            )
+            async with task_group() as tasks:
+                tasks.create_task(parts.lifecycle.run(), name="cluster lifecycle")
+                tasks.create_task(self._compact(parts), name="compaction")
+                tasks.create_task(lag.run(), name="event loop lag")
+
+    def statistics(self) -> Mapping[str, Mapping[str, object]]:
+        """Statistics of each part by name; empty before the start."""
+        return self._parts.statistics() if self._parts else {}
+
+    async def _open_ledger(self) -> MemoryLedger | LmdbLedger:
+        directory = self._settings.state_directory
+        if directory is None:
+            return MemoryLedger()
+        return await asyncio.to_thread(LmdbLedger.open, directory)
+
+    async def _compact(self, parts: _Parts) -> None:
+        """Forgets history that is older than it has to be kept, up to what somebody still reads."""
+        while True:
+            await asyncio.sleep(self._settings.compaction_interval)
+            wanted = parts.ledger.revision_at(int((time.time() - self._settings.history) * 1000))
+            revision = min(wanted, parts.inventory.oldest_pinned_revision)
+            if revision > parts.ledger.oldest_revision:
+                dropped = await parts.ledger.compact(revision)
+                log.info("history compacted", revision=revision, entries=dropped)
+
+
+class _Parts:
+    """The parts of one run, joined: what the ledger commits is applied to the view, then published to watches."""
+
+    def __init__(self, ledger: MemoryLedger | LmdbLedger, settings: AggregatorSettings) -> None:
+        self.ledger = ledger
+        self.view = MergedView()
+        self.view.load(ledger)
+        self.hub = WatchHub(ledger, self.view.types)
+        self.inventory = InventoryServicer(self.view, ledger, self.hub)
+        self.lifecycle = ClusterLifecycle(ledger, self.view.freshness, settings.ingest)
+        self.ingest = IngestServicer(ledger, self.lifecycle, self.view.freshness, settings.ingest)
+        ledger.on_commit(self._committed)
+
+    def _committed(self, commit: Commit) -> None:
+        self.view.apply(commit)
+        self.hub.publish(commit)
+
+    def statistics(self) -> Mapping[str, Mapping[str, object]]:
+        return {
+            "ledger": self.ledger.statistics(),
+            "merge": self.view.statistics(),
+            "serve": self.inventory.statistics(),
+            "ingest": self.ingest.statistics(),
+        }
+
+    def metrics(self) -> Iterable[Metric]:
+        """Families of all parts."""
+        return aggregator_metrics(self.statistics(), self.ledger.clusters(), self.view, self.ledger.commit_durations)

@@ -1,0 +1,103 @@
+"""A gRPC listener with what every one of ours has: health, reflection, metrics, limits and an orderly end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from federator.errors import InvalidInput
+from federator.observability.address import require_local
+from federator.observability.grpc_metrics import GrpcMetrics
+from federator.wire.limits import MAX_MESSAGE_BYTES
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # Else two processes on one port would share it in silence, each with some of the connections.
+    ("grpc.so_reuseport", 0),
+    # Clients may ping idle streams every 10 s; by default the server would end them with GOAWAY.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+"""Options of every server."""
+
+
+class GrpcListener:
+    """A server on one address. Add services to `server`, then `open` it.
+
+    Without TLS: the address must be loopback or a unix socket.
+    """
+
+    def __init__(self, address: str, field: str, *, grace: float, metrics: GrpcMetrics) -> None:
+        """Prepares the server.
+
+        Args:
+            address: `host:port`, port 0 for a free one, or `unix:/path`.
+            field: name of the setting, for errors.
+            grace: seconds that calls may take to end when it closes.
+            metrics: counts its calls.
+
+        Raises:
+            InvalidInput: the address can be reached by others.
+        """
+        self._address = require_local(address, field=field)
+        self._field = field
+        self._grace = grace
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        self.server = grpc.aio.server(interceptors=[metrics], options=SERVER_OPTIONS)
+
+    @asynccontextmanager
+    async def open(self, *services: str) -> AsyncIterator[str]:
+        """Listens while the block runs, and yields the address with the port resolved.
+
+        When it is left, health turns to NOT_SERVING, then calls have the grace to end.
+
+        Args:
+            services: full names of the services added, for health and reflection.
+
+        Raises:
+            InvalidInput: the address cannot be listened on.
+        """
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+        _add_reflection(self.server, (*services, health.SERVICE_NAME))
+        try:
+            port = self.server.add_insecure_port(self._address)
+        except RuntimeError as error:
+            raise InvalidInput(self._field, self._address, "an address that is free") from error
+        await self.server.start()
+        for name in ("", *services):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        try:
+            yield self._address if self._address.startswith("unix:") else _with_port(self._address, port)
+        finally:
+            await self._health.enter_graceful_shutdown()
+            await self.server.stop(self._grace)
+
+
+def _with_port(address: str, port: int) -> str:
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _add_reflection(server: grpc.aio.Server, services: tuple[str, ...]) -> None:
+    """Registers reflection as v1alpha, which the library has, and as v1, which newer clients ask first.
+
+    The messages of both are the same on the wire.
+    """
+    names = (*services, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        reflection_pb2.ServerReflectionRequest.FromString,
+        reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    handler = grpc.method_handlers_generic_handler(
+        "grpc.reflection.v1.ServerReflection", {"ServerReflectionInfo": method}
+    )
+    server.add_generic_rpc_handlers((handler,))

@@ -1,0 +1,1 @@
+"""Ingest: takes what agents push and appends it to the ledger."""

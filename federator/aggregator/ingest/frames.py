@@ -1,0 +1,200 @@
+"""Frames as they come from an agent, checked: nothing unchecked goes further."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+import msgspec
+
+from federator.aggregator.ledger.records import MAX_CHANGES, Delete, Put
+from federator.api.cluster import TypeState
+from federator.api.object import decode_meta
+from federator.api.resource import GroupResource, ResourceType
+from federator.errors import InvalidInput
+from federator.v1 import ingest_pb2
+from federator.wire.body import content_hash, decode_body
+from federator.wire.resource_type import resource_type_from_proto, type_state_from_proto
+
+_NAME = re.compile(r"(?!\.{1,2}$)[^/%\x00-\x1f\x7f]{1,253}")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_TOKEN = re.compile(r"[\x21-\x7e]{1,128}")
+_PERHAPS_TOKEN = re.compile(r"[\x21-\x7e]{0,128}")  # aggregated APIs serve objects without uid or resourceVersion
+_MAX_ECHO = 256
+"""Characters of a refused text that are given back."""
+
+_ITEMS_PER_SLICE = 64
+"""Items checked before other tasks get their turn: about 2 ms."""
+
+
+Change = Put | Delete
+_Item = TypeVar("_Item", ingest_pb2.PushedObject, ingest_pb2.Delta)
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """Changes of one type, of a listing or as they happened."""
+
+    type: ResourceType
+    changes: tuple[Change, ...]
+    in_snapshot: bool
+
+
+class SnapshotBegin(msgspec.Struct, frozen=True):
+    """A listing begins."""
+
+    type: ResourceType
+
+
+class SnapshotEnd(msgspec.Struct, frozen=True):
+    """A listing is complete, as of a resourceVersion."""
+
+    type: ResourceType
+    resource_version: str
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """A type is complete up to a resourceVersion."""
+
+    type: ResourceType
+    resource_version: str
+
+
+class TypeStatus(msgspec.Struct, frozen=True):
+    """How the agent sees a type."""
+
+    type: ResourceType
+    state: TypeState
+    reason: str
+
+
+Frame = Changes | SnapshotBegin | SnapshotEnd | Bookmark | TypeStatus
+
+MAX_REASON = 1024
+"""Characters of a reason that are kept."""
+
+
+class ItemRefused(msgspec.Struct, frozen=True):
+    """An item that cannot be taken, while the rest of its frame can."""
+
+    namespace: str
+    name: str
+    message: str
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """The apiserver gave a sign for a type, so many seconds ago."""
+
+    resource: GroupResource
+    age: float
+
+
+async def decode(request: ingest_pb2.PushRequest) -> tuple[Frame, list[ItemRefused]]:
+    """Returns the frame of a numbered request and the items in it that were left out.
+
+    It yields to other tasks between slices of items.
+
+    Raises:
+        InvalidInput: the frame as a whole is malformed.
+    """
+    match request.WhichOneof("frame"):
+        case "snapshot_items":
+            items = request.snapshot_items
+            resource_type = resource_type_from_proto(items.type)
+            return await _changes(resource_type, items.objects, _put, in_snapshot=True)
+        case "deltas":
+            deltas = request.deltas
+            return await _changes(resource_type_from_proto(deltas.type), deltas.deltas, _delta, in_snapshot=False)
+        case "snapshot_begin":
+            return SnapshotBegin(resource_type_from_proto(request.snapshot_begin.type)), []
+        case "snapshot_end":
+            end = request.snapshot_end
+            return SnapshotEnd(resource_type_from_proto(end.type), _version(end.resource_version)), []
+        case "bookmark":
+            mark = request.bookmark
+            return Bookmark(resource_type_from_proto(mark.type), _version(mark.resource_version)), []
+        case "type_status":
+            status = request.type_status
+            state = type_state_from_proto(status.state)
+            return TypeStatus(resource_type_from_proto(status.type), state, status.reason[:MAX_REASON]), []
+        case other:
+            raise InvalidInput("frame", other or "nothing", "a numbered frame")
+
+
+def proofs(heartbeat: ingest_pb2.Heartbeat) -> Iterable[Proof]:
+    """Yields what a heartbeat proves; whoever takes it must not believe in types it has never heard of."""
+    for proof in heartbeat.proofs:
+        yield Proof(GroupResource(proof.group, proof.resource), proof.age_ms / 1000)
+
+
+async def _changes(
+    resource_type: ResourceType,
+    items: Collection[_Item],
+    read: Callable[[ResourceType, _Item], Change],
+    *,
+    in_snapshot: bool,
+) -> tuple[Changes, list[ItemRefused]]:
+    if len(items) > MAX_CHANGES:
+        raise InvalidInput("frame", f"{len(items)} items", f"at most {MAX_CHANGES}")
+    changes: list[Change] = []
+    refused: list[ItemRefused] = []
+    for position, item in enumerate(items):
+        if position % _ITEMS_PER_SLICE == _ITEMS_PER_SLICE - 1:
+            await asyncio.sleep(0)
+        try:
+            changes.append(read(resource_type, item))
+        except InvalidInput as error:
+            refused.append(_refusal(item, error))
+    return Changes(resource_type, tuple(changes), in_snapshot), refused
+
+
+def _refusal(item: ingest_pb2.PushedObject | ingest_pb2.Delta, error: InvalidInput) -> ItemRefused:
+    obj = item.object if isinstance(item, ingest_pb2.Delta) else item
+    return ItemRefused(obj.namespace[:_MAX_ECHO], obj.name[:_MAX_ECHO], str(error)[:MAX_REASON])
+
+
+def _delta(resource_type: ResourceType, delta: ingest_pb2.Delta) -> Change:
+    match delta.operation:
+        case ingest_pb2.Delta.OPERATION_PUT:
+            return _put(resource_type, delta.object)
+        case ingest_pb2.Delta.OPERATION_DELETE:
+            _check_key(resource_type, delta.object)
+            return Delete(delta.object.namespace, delta.object.name)
+        case other:
+            raise InvalidInput("operation", other, "PUT, DELETE")
+
+
+def _put(resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> Put:
+    _check_key(resource_type, obj)
+    _check("uid", obj.uid, _PERHAPS_TOKEN)
+    _check("resource_version", obj.resource_version, _PERHAPS_TOKEN)
+    raw = decode_body(obj.body)
+    if content_hash(raw) != obj.content_hash:
+        raise InvalidInput("content_hash", obj.content_hash, "the xxh3-64 of the object's JSON")
+    try:
+        meta = decode_meta(raw)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput("body", f"{len(raw)} bytes", f"the JSON of an object ({error})") from error
+    if (meta.namespace, meta.name, meta.uid) != (obj.namespace, obj.name, obj.uid):
+        given = f"{meta.namespace}/{meta.name} {meta.uid}"
+        raise InvalidInput("body", given, f"the object {obj.namespace}/{obj.name} {obj.uid}")
+    return Put(obj.namespace, obj.name, obj.uid, obj.resource_version, obj.content_hash, obj.body)
+
+
+def _check_key(resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> None:
+    _check("name", obj.name, _NAME)
+    if resource_type.namespaced:
+        _check("namespace", obj.namespace, _NAMESPACE)
+    elif obj.namespace:
+        raise InvalidInput("namespace", obj.namespace, f"none: {resource_type} have no namespace")
+
+
+def _version(resource_version: str) -> str:
+    _check("resource_version", resource_version, _TOKEN)
+    return resource_version
+
+
+def _check(field: str, given: str, allowed: re.Pattern[str]) -> None:
+    if not allowed.fullmatch(given):
+        raise InvalidInput(field, given[:_MAX_ECHO], allowed.pattern)

@@ -1,0 +1,186 @@
+"""IngestServicer: lets agents in and runs their sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import structlog
+
+from federator.aggregator.ingest.freshness_sink import FreshnessSink
+from federator.aggregator.ingest.identity import peer_cluster_id
+from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle, Opened
+from federator.aggregator.ingest.session import Session, SessionCounts
+from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.ledger.records import ClusterRecord
+from federator.api.cluster import ClusterID
+from federator.errors import FederatorError, InvalidInput
+from federator.v1 import ingest_pb2, ingest_pb2_grpc
+from federator.wire.resource_type import resource_type_from_proto, resource_type_to_proto
+from federator.wire.status import aio_error_boundary
+
+log = structlog.get_logger(__name__)
+
+MAX_TYPES = 10_000
+"""Types in one Hello; a cluster with many CustomResourceDefinitions has some hundreds."""
+
+Context = grpc.aio.ServicerContext[ingest_pb2.PushRequest, ingest_pb2.PushResponse]
+
+
+class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
+    """The service that agents push to. It has a listener of its own, in the one process that may append."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lifecycle: ClusterLifecycle,
+        freshness: FreshnessSink,
+        settings: IngestSettings | None = None,
+    ) -> None:
+        """Serves once it is added to a server.
+
+        Args:
+            ledger: what is appended to.
+            lifecycle: decides who is let in.
+            freshness: hears of signs of life.
+            settings: window, heartbeat, deadline of Hello; None for the defaults.
+        """
+        self._ledger = ledger
+        self._lifecycle = lifecycle
+        self._freshness = freshness
+        self._settings = settings or IngestSettings()
+        self._counts = SessionCounts()
+        self._open: set[_SessionEnd] = set()
+        self._ends: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()
+        self._is_closed = False
+
+    @aio_error_boundary
+    async def Push(self, request_iterator: Any, context: Context) -> None:  # type: ignore[override]  # noqa: N802
+        """One session. See ingest.proto."""
+        try:
+            hello = await self._hello(context)
+            cluster_id = peer_cluster_id(context, hello)
+            end = _SessionEnd()
+            opened = await self._lifecycle.open(_candidate(cluster_id, hello, end))
+        except FederatorError as error:
+            self._refusals[error.reason] += 1
+            raise
+        await self._serve(opened, context, end)
+
+    def close(self) -> None:
+        """Ends all sessions, and those to come, as soon as they open. Call it before the server is stopped."""
+        self._is_closed = True
+        for end in self._open:
+            end(None)
+
+    def statistics(self) -> Mapping[str, object]:
+        """Sessions open, and totals.
+
+        `session_ends` by reason ("goodbye", "broken", "stopped", or the error's), `refusals` of Hello by reason,
+        `deltas` by (cluster, type, ADDED | MODIFIED | DELETED), `bytes` and `frames` by cluster, `rejected` frames and
+        items by (cluster, reason), `snapshots` by (cluster, "completed" | "restarted" | "broken").
+        """
+        return {
+            "sessions": len(self._open),
+            "session_ends": dict(self._ends),
+            "refusals": dict(self._refusals),
+            "deltas": dict(self._counts.deltas),
+            "bytes": dict(self._counts.bytes),
+            "frames": dict(self._counts.frames),
+            "rejected": dict(self._counts.rejected),
+            "snapshots": dict(self._counts.snapshots),
+        }
+
+    async def _hello(self, context: Context) -> ingest_pb2.Hello:
+        try:
+            async with asyncio.timeout(self._settings.hello_timeout):
+                request: object = await context.read()
+        except TimeoutError:
+            raise InvalidInput("frame", "nothing", f"Hello within {self._settings.hello_timeout:g} s") from None
+        if not isinstance(request, ingest_pb2.PushRequest) or not request.HasField("hello"):
+            raise InvalidInput("frame", "something else", "Hello as the first frame")
+        return request.hello
+
+    async def _serve(self, opened: Opened, context: Context, end: _SessionEnd) -> None:
+        record = opened.record
+        log.info("session opened", cluster=record.cluster_id, term=record.term, snapshot_all=opened.snapshot_all)
+        reason = "broken"
+        self._open.add(end)
+        if self._is_closed:
+            end(None)
+        try:
+            await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened)))
+            session = Session(
+                context,
+                record,
+                ledger=self._ledger,
+                lifecycle=self._lifecycle,
+                freshness=self._freshness,
+                settings=self._settings,
+                counts=self._counts,
+                ended=end.future,
+            )
+            await session.run()
+            reason = "stopped" if end.future.done() else "goodbye"
+        except FederatorError as error:
+            reason = error.reason
+            raise
+        finally:
+            self._open.discard(end)
+            self._ends[reason] += 1
+            self._lifecycle.closed(record.cluster_id, record.term, has_left=reason == "goodbye")
+            log.info("session ended", cluster=record.cluster_id, term=record.term, reason=reason)
+
+    def _welcome(self, opened: Opened) -> ingest_pb2.Welcome:
+        return ingest_pb2.Welcome(
+            term=opened.record.term,
+            durable_sequence=opened.record.durable_sequence,
+            snapshot_all=opened.snapshot_all,
+            window_bytes=self._settings.window_bytes,
+            heartbeat_interval_ms=int(self._settings.heartbeat_interval * 1000),
+            held_types=map(resource_type_to_proto, opened.held_types),
+        )
+
+
+class _SessionEnd:
+    """Ends one session from outside, once."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, error: FederatorError | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
+            self.future.exception()  # a session that ends by itself at this moment never asks
+
+
+def _candidate(cluster_id: ClusterID, hello: ingest_pb2.Hello, end: _SessionEnd) -> Candidate:
+    for field in ("cluster_uid", "agent_instance"):
+        if not 0 < len(getattr(hello, field)) <= _MAX_TEXT:
+            raise InvalidInput(field, getattr(hello, field)[:_MAX_TEXT], f"1 to {_MAX_TEXT} characters")
+    if len(hello.types) > MAX_TYPES:
+        raise InvalidInput("types", len(hello.types), f"at most {MAX_TYPES}")
+    record = ClusterRecord(
+        cluster_id,
+        hello.cluster_uid,
+        display_name=hello.display_name[:_MAX_TEXT],
+        server_version=hello.server_version[:_MAX_TEXT],
+        source=hello.source[:_MAX_TEXT],
+        namespace=hello.namespace[:_MAX_TEXT],
+        label_selector=hello.label_selector,
+        agent_instance=hello.agent_instance,
+    )
+    return Candidate(record, tuple(map(resource_type_from_proto, hello.types)), hello.replace, end)
+
+
+_MAX_TEXT = 256
+"""Characters of a text in Hello that are kept."""

@@ -1,0 +1,349 @@
+"""Session: one agent's stream, from Welcome to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from federator._aio.task_group import task_group
+from federator.aggregator.ingest.batches import BatchRun
+from federator.aggregator.ingest.frames import (
+    Bookmark,
+    Changes,
+    Frame,
+    ItemRefused,
+    SnapshotBegin,
+    SnapshotEnd,
+    TypeStatus,
+    decode,
+    proofs,
+)
+from federator.aggregator.ingest.freshness_sink import FreshnessSink
+from federator.aggregator.ingest.lifecycle import ClusterLifecycle
+from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ingest.snapshot import Snapshot
+from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.ledger.records import ClusterRecord, Commit, Delete, EntryType, ObjectEntry
+from federator.api.cluster import ClusterID, TypeState
+from federator.api.resource import GroupResource, ResourceType
+from federator.errors import InvalidInput
+from federator.v1 import ingest_pb2
+
+log = structlog.get_logger(__name__)
+
+RUN_BYTES = 1024 * 1024
+"""Bytes of frames that are committed as one run, and acknowledged together."""
+
+MAX_NACKS = 1000
+"""Nacks that wait to be sent; more are counted and dropped, the oldest first."""
+
+OBJECT_MALFORMED = "OBJECT_MALFORMED"
+SEQUENCE_GAP = "SEQUENCE_GAP"
+
+
+class Stream(Protocol):
+    """What of grpc.aio's context a session uses; one reader and one writer at a time."""
+
+    async def read(self) -> object:
+        """Waits for a message, or EOF."""
+
+    async def write(self, message: ingest_pb2.PushResponse) -> None:
+        """Sends a message, waiting while the peer takes none."""
+
+
+class SessionCounts:
+    """Totals over all sessions of one process, by cluster."""
+
+    def __init__(self) -> None:
+        self.deltas: Counter[tuple[ClusterID, str, str]] = Counter()
+        self.bytes: Counter[ClusterID] = Counter()
+        self.frames: Counter[ClusterID] = Counter()
+        self.rejected: Counter[tuple[ClusterID, str]] = Counter()
+        self.snapshots: Counter[tuple[ClusterID, str]] = Counter()
+
+    def committed(self, resource_type: ResourceType, commit: Commit) -> None:
+        """Counts the object changes of a commit."""
+        for entry in commit.entries:
+            if isinstance(entry, ObjectEntry):
+                self.deltas[entry.key.cluster_id, str(resource_type.group_resource), _NAMES[entry.type]] += 1
+
+
+_NAMES: Mapping[EntryType, str] = {member: member.name for member in EntryType}
+
+
+class _Received(msgspec.Struct, frozen=True):
+    """A checked frame that waits for its commit."""
+
+    sequence: int
+    frame: Frame
+    refused: tuple[ItemRefused, ...]
+    bytes: int
+
+
+class Session:
+    """Reads, commits and acknowledges one agent's frames.
+
+    - *In order*: frames are committed in the order of their sequence; a frame beyond a gap is not taken.
+    - *Pipelined*: reading goes on while commits are in flight, up to a window of bytes; then the stream waits (hop 6).
+    - *Durable before acknowledged*: an Ack is sent once the ledger has everything up to it.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        record: ClusterRecord,
+        *,
+        ledger: Ledger,
+        lifecycle: ClusterLifecycle,
+        freshness: FreshnessSink,
+        settings: IngestSettings,
+        counts: SessionCounts,
+        ended: asyncio.Future[None],
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            stream: the agent's.
+            record: of the cluster, with this session's term.
+            ledger: what is appended to.
+            lifecycle: told of everything that concerns states.
+            freshness: told of proofs.
+            settings: window and heartbeat.
+            counts: where it counts.
+            ended: ends the session from outside, with an error or without.
+        """
+        self._stream = stream
+        self._cluster_id = record.cluster_id
+        self._term = record.term
+        self._ledger = ledger
+        self._lifecycle = lifecycle
+        self._freshness = freshness
+        self._settings = settings
+        self._counts = counts
+        self._ended = ended
+        self._expected = record.durable_sequence + 1
+        self._is_past_gap = False
+        self._received: deque[_Received] = deque()
+        self._received_bytes = 0
+        self._snapshots: dict[GroupResource, Snapshot] = {}
+        self._nacks: deque[ingest_pb2.Nack] = deque(maxlen=MAX_NACKS)
+        self._acknowledged = record.durable_sequence
+        self._told = record.durable_sequence
+        self._is_read = False
+        self._is_committed = False
+        self._readable = asyncio.Event()
+        self._committable = asyncio.Event()
+        self._sendable = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serves the stream until the agent has said goodbye and everything is acknowledged, or until it is ended.
+
+        Cancelled, it leaves no task; what it had handed to the ledger may still become durable.
+
+        Raises:
+            InvalidInput: a frame is malformed.
+            SessionFenced, LedgerFull: the ledger does not take it.
+            FederatorError: it was ended with this.
+        """
+        name = f"session {self._cluster_id} {self._term}"
+        try:
+            async with task_group() as tasks:
+                ending = tasks.create_task(self._await_end(), name=f"{name} end")
+                tasks.create_task(self._read(), name=f"{name} read")
+                tasks.create_task(self._commit(), name=f"{name} commit")
+                await self._send()
+                ending.cancel()
+        except _Ended:
+            return
+        finally:
+            for _ in self._snapshots:
+                self._counts.snapshots[self._cluster_id, "broken"] += 1
+
+    async def _await_end(self) -> None:
+        await asyncio.shield(self._ended)
+        raise _Ended
+
+    # Reading: stream -> checked frames that wait.
+
+    async def _read(self) -> None:
+        while isinstance(request := await self._stream.read(), ingest_pb2.PushRequest):
+            await self._lifecycle.heard(self._cluster_id, self._term)
+            size = request.ByteSize()
+            self._counts.bytes[self._cluster_id] += size
+            self._counts.frames[self._cluster_id] += 1
+            if request.HasField("heartbeat"):
+                self._take_proofs(request.heartbeat)
+            elif self._is_next(request.sequence):
+                frame, refused = await decode(request)
+                await self._queue(_Received(request.sequence, frame, tuple(refused), size))
+        self._is_read = True
+        self._committable.set()
+
+    def _take_proofs(self, heartbeat: ingest_pb2.Heartbeat) -> None:
+        for proof in proofs(heartbeat):
+            if self._lifecycle.collects(self._cluster_id, proof.resource):
+                self._freshness.proved(self._cluster_id, proof.resource, proof.age)
+
+    def _is_next(self, sequence: int) -> bool:
+        """Whether a frame is to be taken. A repeated one is durable or on its way; one past a gap must come again."""
+        if sequence == self._expected:
+            self._expected += 1
+            return True
+        if sequence > self._expected and not self._is_past_gap:
+            self._is_past_gap = True
+            self._nack(
+                ingest_pb2.Nack(
+                    sequence=sequence,
+                    reason=SEQUENCE_GAP,
+                    message=f"frame {self._expected} was expected",
+                    expected_sequence=self._expected,
+                )
+            )
+        self._counts.rejected[self._cluster_id, "SEQUENCE_REPEATED" if sequence < self._expected else SEQUENCE_GAP] += 1
+        return False
+
+    async def _queue(self, received: _Received) -> None:
+        while self._received_bytes and self._received_bytes + received.bytes > self._settings.window_bytes:
+            self._readable.clear()
+            await self._readable.wait()
+        self._received.append(received)
+        self._received_bytes += received.bytes
+        self._committable.set()
+
+    # Committing: frames that wait -> ledger.
+
+    async def _commit(self) -> None:
+        while True:
+            if run := self._next_run():
+                await self._commit_run(run)
+                self._received_bytes -= sum(received.bytes for received in run)
+                self._acknowledged = run[-1].sequence
+                self._readable.set()
+                self._sendable.set()
+            elif self._is_read:
+                break
+            else:
+                self._committable.clear()
+                await self._committable.wait()
+        self._is_committed = True
+        self._sendable.set()
+
+    def _next_run(self) -> list[_Received]:
+        run: list[_Received] = []
+        size = 0
+        while self._received and size < RUN_BYTES:
+            run.append(self._received.popleft())
+            size += run[-1].bytes
+        return run
+
+    async def _commit_run(self, run: list[_Received]) -> None:
+        batches = BatchRun(self._ledger, self._cluster_id, self._term, self._counts.committed)
+        for received in run:
+            match received.frame:
+                case Changes() as changes:
+                    self._note_names(changes, received.refused)
+                    batches.add(changes)
+                    self._nack_items(received)
+                case Bookmark() as bookmark:
+                    batches.add(bookmark)
+                case SnapshotBegin(resource_type):
+                    await self._begin_snapshot(resource_type)
+                case SnapshotEnd() as end:
+                    await self._end_snapshot(end, batches)
+                case TypeStatus() as status:
+                    await self._take_status(status, batches)
+        await batches.finish(run[-1].sequence, run[-1].frame.type)
+
+    def _note_names(self, changes: Changes, refused: tuple[ItemRefused, ...]) -> None:
+        snapshot = self._snapshots.get(changes.type.group_resource)
+        if snapshot is None:
+            if changes.in_snapshot:
+                raise InvalidInput("snapshot_items", changes.type, "items of a listing that has begun")
+            return
+        snapshot.name(changes.changes)
+        for item in refused:
+            snapshot.refused(item.namespace, item.name)
+
+    async def _begin_snapshot(self, resource_type: ResourceType) -> None:
+        resource = resource_type.group_resource
+        if self._snapshots.pop(resource, None) is not None:
+            self._counts.snapshots[self._cluster_id, "restarted"] += 1
+        self._snapshots[resource] = Snapshot(resource_type)
+        await self._lifecycle.type_begun(self._cluster_id, self._term, resource_type)
+
+    async def _end_snapshot(self, end: SnapshotEnd, batches: BatchRun) -> None:
+        """Only here is it known what is gone; only after its deletion is durable is the type LIVE."""
+        resource = end.type.group_resource
+        snapshot = self._snapshots.pop(resource, None)
+        if snapshot is None:
+            raise InvalidInput("snapshot_end", end.type, "the end of a listing that has begun")
+        await batches.flush()
+        doomed = list(snapshot.doomed(self._ledger.keys(self._cluster_id, resource), end.resource_version))
+        await batches.delete(end.type, doomed)
+        batches.add(Bookmark(end.type, end.resource_version))
+        await batches.flush()
+        await self._lifecycle.type_told(self._cluster_id, self._term, end.type, TypeState.LIVE)
+        self._counts.snapshots[self._cluster_id, "completed"] += 1
+
+    async def _take_status(self, status: TypeStatus, batches: BatchRun) -> None:
+        resource = status.type.group_resource
+        await batches.flush()
+        if status.state in {TypeState.ABSENT, TypeState.NOT_COLLECTED}:
+            self._snapshots.pop(resource, None)
+            keys = self._ledger.keys(self._cluster_id, resource)
+            await batches.delete(status.type, [Delete(key.namespace, key.name) for key in keys])
+        await self._lifecycle.type_told(self._cluster_id, self._term, status.type, status.state, status.reason)
+
+    # Sending: acknowledgements, refusals, heartbeats.
+
+    async def _send(self) -> None:
+        """The only writer of the stream; ends once everything that was read is acknowledged."""
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time() + self._settings.heartbeat_interval
+        while True:
+            self._sendable.clear()
+            while self._nacks:
+                await self._stream.write(ingest_pb2.PushResponse(nack=self._nacks.popleft()))
+            if self._told < self._acknowledged:
+                self._told = self._acknowledged
+                await self._stream.write(ingest_pb2.PushResponse(ack=ingest_pb2.Ack(sequence=self._told)))
+            elif self._is_committed:
+                return
+            if loop.time() >= next_beat:
+                next_beat = loop.time() + self._settings.heartbeat_interval
+                await self._stream.write(ingest_pb2.PushResponse(heartbeat=ingest_pb2.Heartbeat()))
+            await _wait_until(self._sendable, next_beat)
+
+    def _nack_items(self, received: _Received) -> None:
+        for item in received.refused:
+            self._counts.rejected[self._cluster_id, OBJECT_MALFORMED] += 1
+            self._nack(
+                ingest_pb2.Nack(
+                    sequence=received.sequence,
+                    reason=OBJECT_MALFORMED,
+                    message=item.message,
+                    namespace=item.namespace,
+                    name=item.name,
+                )
+            )
+
+    def _nack(self, nack: ingest_pb2.Nack) -> None:
+        self._nacks.append(nack)
+        self._sendable.set()
+
+
+class _Ended(Exception):
+    """The session was ended from outside, without an error."""
+
+
+async def _wait_until(event: asyncio.Event, deadline: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,1 @@
+"""Merge: the present state of all clusters, indexed; it changes by committed ledger entries alone."""

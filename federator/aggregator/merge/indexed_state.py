@@ -1,0 +1,88 @@
+"""What the indexes read of an object: labels, owners and node, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class IndexedState(msgspec.Struct, frozen=True, gc=False):
+    """The indexed part of one state of one object.
+
+    Attributes:
+        labels: metadata.labels.
+        node_name: spec.nodeName, "" where there is none.
+        owner_uids: the UIDs in metadata.ownerReferences.
+        is_whole: False where a part had a shape that no apiserver serves, and was left out.
+    """
+
+    labels: Mapping[str, str] = {}
+    node_name: str = ""
+    owner_uids: tuple[str, ...] = ()
+    is_whole: bool = True
+
+
+class _Owner(msgspec.Struct, gc=False):
+    uid: str = ""
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    labels: dict[str, str] | None = None
+    ownerReferences: tuple[_Owner, ...] | None = None  # noqa: N815 - the field's name in JSON
+
+
+class _Spec(msgspec.Struct, gc=False):
+    nodeName: str | None = None  # noqa: N815 - the field's name in JSON
+
+
+class _Object(msgspec.Struct, gc=False):
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+_decode = msgspec.json.Decoder(_Object).decode
+
+
+def read_indexed_state(raw: bytes) -> IndexedState:
+    """Reads the indexed part of an object's JSON; never fails.
+
+    A custom resource may have any `spec`, and an agent may send anything: what has another shape is left out, the rest
+    is read.
+    """
+    try:
+        decoded = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return _read_leniently(raw)
+    metadata, spec = decoded.metadata or _Metadata(), decoded.spec or _Spec()
+    return IndexedState(
+        metadata.labels or {},
+        spec.nodeName or "",
+        tuple(owner.uid for owner in metadata.ownerReferences or () if owner.uid),
+    )
+
+
+def _read_leniently(raw: bytes) -> IndexedState:
+    try:
+        decoded = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return IndexedState(is_whole=False)
+    metadata = _mapping(_mapping(decoded).get("metadata"))
+    labels, owners = metadata.get("labels"), metadata.get("ownerReferences")
+    node_name = _mapping(_mapping(decoded).get("spec")).get("nodeName")
+    read_labels = {key: value for key, value in _mapping(labels).items() if isinstance(value, str)}
+    uids = [_mapping(owner).get("uid") for owner in owners] if isinstance(owners, list) else []
+    read_uids = tuple(uid for uid in uids if isinstance(uid, str) and uid)
+    is_whole = (
+        metadata is not _NOTHING
+        and (labels is None or labels == read_labels)
+        and (owners is None or len(read_uids) == (len(owners) if isinstance(owners, list) else -1))
+    )
+    return IndexedState(read_labels, node_name if isinstance(node_name, str) else "", read_uids, is_whole)
+
+
+_NOTHING: Mapping[str, object] = {}
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else _NOTHING

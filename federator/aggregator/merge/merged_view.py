@@ -1,0 +1,50 @@
+"""The merged view: everything that serve reads, moved forward by each commit in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.ledger.records import Commit
+from federator.aggregator.merge.freshness import FreshnessTable
+from federator.aggregator.merge.merged_indexer import MergedIndexer
+from federator.aggregator.merge.resource_types import ResourceTypes
+
+
+class MergedView:
+    """The present state of the federation at one revision.
+
+    Its parts are loaded together and apply each commit together, without yielding between them, so whoever reads
+    several in one step reads one revision.
+
+    Attributes:
+        indexer: which objects are present, and which a selection means.
+        types: which resource types the members serve.
+        freshness: how far the data of each cluster and type can be trusted.
+    """
+
+    def __init__(self, freshness: FreshnessTable | None = None) -> None:
+        self.indexer = MergedIndexer()
+        self.types = ResourceTypes()
+        self.freshness = freshness or FreshnessTable()
+
+    @property
+    def revision(self) -> int:
+        """Newest revision applied."""
+        return self.indexer.revision
+
+    def load(self, ledger: Ledger) -> None:
+        """Takes in the present state of a ledger, once, before anything is applied. Blocks until done."""
+        self.types.load(ledger)
+        self.freshness.load(ledger)
+        self.indexer.load(ledger)
+
+    def apply(self, commit: Commit) -> None:
+        """Takes in a commit; the ledger's commit listener calls it for every one, in order."""
+        self.types.apply(commit)
+        self.freshness.apply(commit)
+        self.indexer.apply(commit)
+
+    def statistics(self) -> Mapping[str, int]:
+        """Those of the parts."""
+        return {**self.indexer.statistics(), **self.freshness.statistics()}

@@ -1,0 +1,1 @@
+"""What both ends of gRPC share: bodies, type conversions, status details, limits."""

@@ -1,0 +1,232 @@
+"""The commands as processes: what a user starts, asks, kills and starts again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+import yaml
+
+from federator.api.cluster import ClusterState
+from federator.client import InventoryClient, aconnect
+from federator.errors import AggregatorUnreachable
+from federator.testing.federation import Federation
+from federator.testing.process_group import ProcessGroup
+from federator.testing.testbed import Testbed
+from federator.testing.workload import Workload
+from tests.integration.federation.conftest import NAMES
+from tests.integration.federation.recorder import Recorder
+from tests.integration.federation.truth import assert_equal
+
+pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
+
+
+class Output(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+async def federator(*arguments: str, server: str = "") -> Output:
+    """Runs a command to its end."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
+    environment |= {"FEDERATOR_SERVER": server} if server else {}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "federator",
+        *arguments,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Output(process.returncode, out.decode(), err.decode())
+
+
+async def test_killed_processes_come_back_without_loss_ghost_or_hands(living_bed: Testbed) -> None:
+    async with Federation(living_bed.kubeconfig, NAMES) as federation, federation.client() as fed:
+        workloads = [Workload(plane, namespaces=("killed",), seed=4) for plane in living_bed]
+        await asyncio.gather(*(workload.fill(applications=3) for workload in workloads))
+        async with Recorder(fed, ["all", "configmaps"]) as recorder, asyncio.TaskGroup() as churns:
+            running = [churns.create_task(workload.churn(rate=4)) for workload in workloads]
+            await recorder.synced.wait()
+            await asyncio.sleep(2)
+            federation.kill("aggregator")
+            await asyncio.sleep(2)
+            federation.start_aggregator()
+            await federation.wait_state(ClusterState.LIVE)
+            federation.kill("agent-eu-1")
+            await asyncio.sleep(2)
+            federation.start_agent("eu-1")
+            await federation.wait_state(ClusterState.LIVE)
+            await asyncio.sleep(2)
+            for churn in running:
+                churn.cancel()
+            await assert_equal(living_bed, fed, NAMES)
+            answer = await fed.list("all,configmaps")
+            # The watch went through all of it: resumed by its cursor, never started over.
+            await recorder.wait_for({item.key: item.revision for item in answer.items})
+            assert "RELISTED" not in {event.type for event in recorder.events}
+        async with aiohttp.ClientSession() as session, session.get(federation.metrics_url) as response:
+            metrics = await response.text()
+        for name in NAMES:
+            assert f'federator_cluster_state{{member_cluster="{name}",state="LIVE"}} 1.0' in metrics
+        assert 'federator_objects{member_cluster="eu-1",resource="deployments.apps"}' in metrics
+        assert " cluster=" not in metrics.replace("member_cluster=", "")
+        assert await federation.stop(), "every process ends by itself when it is told to"
+
+
+async def test_run_federates_all_contexts_and_continues_where_it_stopped(living_bed: Testbed, tmp_path: Path) -> None:
+    kubeconfig = _with_odd_contexts(living_bed.kubeconfig, tmp_path / "kubeconfig")
+    async with _run(kubeconfig, tmp_path, "--resource=configmaps,namespaces") as address, aconnect(address) as fed:
+        await _wait_live(fed)
+        shown = await federator("get", "configmaps", "-n", "kube-system", "-o", "name", server=address)
+        assert shown.code == 0
+        first = shown.out.splitlines()
+        assert {line.split("/")[0] for line in first} == set(NAMES), "the second context of eu-1 is no member"
+        cursor = (await fed.list("configmaps", namespace="default")).cursor
+        clusters = await federator("clusters", server=address)
+        assert [line.split()[:2] for line in clusters.out.splitlines()[1:]] == [[name, "LIVE"] for name in NAMES]
+    async with living_bed["us-1"].client() as admin:
+        await admin.create("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "meanwhile"}})
+    async with _run(kubeconfig, tmp_path, "--resource=configmaps,namespaces") as address, aconnect(address) as fed:
+        await _wait_live(fed)
+        events = fed.watch("configmaps", namespace="default", cursor=cursor, timeout=20)
+        async for event in events:
+            if event.object is not None:
+                assert (event.type, event.object.cluster_id, event.object.name) == ("ADDED", "us-1", "meanwhile")
+                break
+        else:
+            pytest.fail("the cursor from before the restart missed the change")
+        await events.aclose()
+    async with living_bed["us-1"].client() as admin:
+        await admin.delete("/api/v1/namespaces/default/configmaps/meanwhile")
+
+
+async def test_get_answers_for_people_and_for_programs(living_bed: Testbed) -> None:
+    async with Federation(living_bed.kubeconfig, ("eu-1", "us-1")) as federation:
+        address = federation.address
+        table = await federator("get", "deploy", "-n", "billing", server=address)
+        header, *rows = table.out.splitlines()
+        assert header.split() == ["CLUSTER", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+        assert {row.split()[0] for row in rows} == {"eu-1", "us-1"}
+        assert table.err == ""
+
+        listed = json.loads((await federator("get", "deployments.apps", "-A", "-ojson", server=address)).out)
+        assert listed["kind"] == "List"
+        assert {item["kind"] for item in listed["items"]} == {"Deployment"}
+        annotations = [item["metadata"]["annotations"]["federator.io/cluster"] for item in listed["items"]]
+        assert set(annotations) == {"eu-1", "us-1"}
+
+        one = await federator("get", "ns/default", "-C", "eu-1", "-o", "yaml", server=address)
+        assert yaml.safe_load(one.out)["metadata"]["name"] == "default"
+
+        nothing = await federator("get", "pods", "-l", "app=nowhere", server=address)
+        assert (nothing.code, nothing.out) == (0, "")
+        assert "2 clusters" in nothing.err
+
+        for arguments, code, told in (
+            (("get", "gadgets"), 1, "gadgets"),
+            (("get", "pods", "-l", "a in (b"), 2, "a in (b"),
+            (("get", "pods", "-C", "mars-1"), 1, "eu-1, us-1"),
+            (("get", "pods", "-o", "xml"), 2, "xml"),
+            (("clusters", "--server", "127.0.0.1:1"), 1, "127.0.0.1:1"),
+        ):
+            refused = await federator(*arguments, server=address)
+            assert (refused.code, refused.out) == (code, ""), refused
+            assert told in refused.err
+            assert "Traceback" not in refused.err
+
+        federation.kill("agent-us-1")
+        await federation.wait_state(ClusterState.STALE, "us-1")
+        stale = await federator("get", "pods", server=address)
+        assert stale.code == 0
+        assert "us-1 STALE" in stale.err
+        assert {row.split()[0] for row in stale.out.splitlines()[1:]} == {"eu-1", "us-1"}
+
+
+async def test_secrets_stay_home_unless_asked_and_their_values_always(living_bed: Testbed) -> None:
+    canary = "do-not-tell-anybody"
+    async with living_bed["ap-1"].client() as admin:
+        secret = {"metadata": {"name": "canary"}, "stringData": {"password": canary}, "type": "Opaque"}
+        await admin.create("/api/v1/namespaces/default/secrets", secret)
+    async with Federation(living_bed.kubeconfig, ("ap-1",)) as federation, federation.client() as fed:
+        off = await federator("get", "secrets", server=federation.address)
+        assert "NOT_COLLECTED" in off.err
+        assert off.out == ""
+        for mode in ("metadata", "fingerprint"):
+            federation.kill("agent-ap-1")
+            await federation.wait_state(ClusterState.STALE)
+            federation.start_agent("ap-1", f"--secrets={mode}")
+            await federation.wait_state(ClusterState.LIVE)
+            (item,) = (await fed.list("secrets", namespace="default", name="canary")).items
+            data = item.to_dict().get("data")
+            assert (data is None) == (mode == "metadata")
+        await federation.stop()
+        for file in federation.folder.rglob("*"):
+            if file.is_file():
+                content = file.read_bytes()
+                for spelling in (canary.encode(), b"ZG8tbm90LXRlbGwtYW55Ym9keQ=="):
+                    assert spelling not in content, file
+
+
+def _with_odd_contexts(source: Path, target: Path) -> Path:
+    """The kubeconfig with a context more that reaches eu-1 under another name, and one that is broken."""
+    config = yaml.safe_load(source.read_text())
+    eu = next(entry for entry in config["contexts"] if entry["name"] == "eu-1")
+    config["contexts"].append({"name": "zz-second", "context": dict(eu["context"])})
+    config["contexts"].append({"name": "broken", "context": {"cluster": "nowhere", "user": "nobody"}})
+    target.write_text(yaml.safe_dump(config))
+    return target
+
+
+@asynccontextmanager
+async def _run(kubeconfig: Path, folder: Path, *arguments: str) -> AsyncIterator[str]:
+    """Runs `federator run`, which ends by itself when it is told to."""
+    address = f"unix:{folder / 'read.sock'}"
+    group = ProcessGroup()
+    try:
+        process = group.launch(
+            "run",
+            [
+                sys.executable,
+                "-m",
+                "federator",
+                "run",
+                f"--kubeconfig={kubeconfig}",
+                f"--state-directory={folder / 'state'}",
+                f"--listen={address}",
+                "--http-listen=127.0.0.1:0",
+                *arguments,
+            ],
+            log=folder / "run.log",
+            folder=folder,
+        )
+        yield address
+        assert process.running, process.log_tail()
+        assert await process.stop(20), process.log_tail()
+        assert process.exit_code == 0, process.log_tail()
+    finally:
+        group.close()
+
+
+async def _wait_live(fed: InventoryClient) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                clusters = (await fed.clusters(timeout=5)).clusters
+            except AggregatorUnreachable:
+                clusters = ()
+            if {cluster.cluster_id for cluster in clusters if cluster.state is ClusterState.LIVE} >= set(NAMES):
+                return
+            await asyncio.sleep(0.2)

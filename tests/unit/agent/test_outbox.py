@@ -1,0 +1,496 @@
+"""Outbox: coalescing, order, bounds, and that nothing is lost whatever breaks when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from federator.agent.frame import (
+    Bookmark,
+    Change,
+    Content,
+    Deltas,
+    Frame,
+    SnapshotBegin,
+    SnapshotEnd,
+    SnapshotItems,
+    TypeStatus,
+)
+from federator.agent.outbox import Outbox, TypeSink
+from federator.agent.type_queue import LISTING_ANEW
+from federator.api.cluster import TypeState
+from federator.api.object import KubeObject
+from tests.unit.agent.scripted_cluster import DEPLOYMENTS, NODES, PODS
+
+WINDOW = 1 << 20
+
+
+def pod(name: str, version: int = 1, *, uid: str = "u", size: int = 10) -> KubeObject:
+    return KubeObject("ns", name, uid, str(version), b"x" * size, version)
+
+
+class Box:
+    """An outbox with one synced type, and what it asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.lists = 0
+        self.outbox = Outbox(**settings)
+        self.sink = self.outbox.add_type(PODS, self.request_list)
+        self.outbox.resume(0, snapshot_all=True, window_bytes=WINDOW)
+        self.sink.replaced_all("1", [])
+        self.drain()
+
+    def request_list(self) -> None:
+        self.lists += 1
+
+    def drain(self) -> list[Content]:
+        """Takes everything, and acknowledges it."""
+        frames = self.take_all()
+        self.outbox.acknowledge(self.outbox.statistics()["sequence"])
+        return [frame.content for frame in frames]
+
+    def take_all(self) -> list[Frame]:
+        frames = []
+        while (frame := self.outbox.take()) is not None:
+            frames.append(frame)
+        return frames
+
+
+def written(contents: list[Content]) -> list[object]:
+    """Contents in short: names with versions, a minus for deletions, the type's name for markers."""
+    short: list[object] = []
+    for content in contents:
+        match content:
+            case Deltas(changes) | SnapshotItems(changes):
+                short.append(
+                    [f"{c.name}@{c.resource_version}" if c.body is not None else f"-{c.name}" for c in changes]
+                )
+            case Bookmark(version):
+                short.append(f"bookmark {version}")
+            case TypeStatus(state):
+                short.append(str(state))
+            case other:
+                short.append(type(other).__name__)
+    return short
+
+
+def _changes(content: Content) -> tuple[Change, ...]:
+    assert isinstance(content, Deltas)
+    return content.changes
+
+
+class TestCoalescing:
+    def test_the_latest_state_takes_the_first_place(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.sink.upserted(pod("b", 3))
+        box.sink.upserted(pod("a", 4))
+        assert written(box.drain()) == [["a@4", "b@3"]]
+        assert box.outbox.statistics()["coalesced"] == 1
+
+    def test_no_bookmark_overtakes_a_change(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.sink.bookmark("3")
+        box.sink.upserted(pod("a", 4))
+        box.sink.upserted(pod("b", 5))
+        box.sink.bookmark("6")
+        assert written(box.drain()) == [["a@4"], "bookmark 3", ["b@5"], "bookmark 6"]
+
+    def test_a_bookmark_at_the_tail_gives_way_to_the_next(self) -> None:
+        box = Box()
+        for version in range(2, 1000):
+            box.sink.bookmark(str(version))
+        assert box.outbox.statistics()["queued_entries"] == 1
+        assert written(box.drain()) == ["bookmark 999"]
+
+    def test_bookmarks_in_a_storm_on_one_object_stay_few(self) -> None:
+        box = Box()
+        for version in range(2, 1000):
+            box.sink.upserted(pod("a", version))
+            box.sink.bookmark(str(version))
+        assert written(box.drain()) == [["a@999"], "bookmark 999"]
+
+    def test_a_deletion_and_a_new_object_of_the_name_become_the_new_object(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2, uid="one"))
+        box.sink.deleted("ns/a", None)
+        assert written(box.drain()) == [["-a"]]
+        box.sink.deleted("ns/a", None)
+        box.sink.upserted(pod("a", 4, uid="two"))
+        (deltas,) = box.drain()
+        assert isinstance(deltas, Deltas)
+        assert [change.uid for change in deltas.changes] == ["two"]
+
+    def test_keys_of_cluster_scoped_objects(self) -> None:
+        box = Box()
+        nodes = box.outbox.add_type(NODES, box.request_list)
+        nodes.replaced_all("1", [KubeObject("", "n", "u", "1", b"{}")])
+        box.drain()
+        nodes.deleted("n", None)
+        (deltas,) = box.drain()
+        assert deltas == Deltas((Change("", "n"),))
+
+
+class TestSnapshots:
+    def test_a_snapshot_supersedes_what_was_queued_and_precedes_what_follows(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("gone", 2))
+        box.sink.replaced_all("5", [pod("a", 3), pod("b", 4)])
+        box.sink.upserted(pod("a", 6))
+        box.sink.bookmark("7")
+        assert written(box.drain()) == ["SnapshotBegin", ["a@3", "b@4"], "SnapshotEnd", ["a@6"], "bookmark 7"]
+
+    def test_a_second_list_restarts_the_snapshot(self) -> None:
+        box = Box()
+        box.sink.replaced_all("5", [pod("a", 3)])
+        assert written([box.outbox.take().content]) == ["SnapshotBegin"]  # type: ignore[union-attr]
+        box.sink.replaced_all("6", [pod("b", 4)])
+        assert written(box.drain()) == ["SnapshotBegin", ["b@4"], "SnapshotEnd"]
+
+    def test_types_take_turns(self) -> None:
+        box = Box()
+        other = box.outbox.add_type(DEPLOYMENTS, box.request_list)
+        box.sink.replaced_all("5", [pod(f"p{number}", 3) for number in range(1000)])
+        other.replaced_all("5", [])
+        other.upserted(pod("d", 6))
+        order = [(frame.type.kind, type(frame.content).__name__) for frame in box.take_all()]
+        assert order.index(("Deployment", "Deltas")) <= 5
+
+    def test_without_a_session_a_list_is_not_kept_and_listed_again_later(self) -> None:
+        box = Box()
+        box.outbox.suspend()
+        box.sink.replaced_all("5", [pod("a", 3)])
+        box.sink.upserted(pod("b", 6))
+        assert box.outbox.statistics()["queued_bytes"] == 0
+        assert box.lists == 0
+        box.outbox.resume(3, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 1
+        assert written(box.drain()) == ["STALE"], "it is behind, and nothing is sent that a list would repeat"
+        box.sink.replaced_all("7", [pod("a", 3), pod("b", 6)])
+        assert written(box.drain()) == ["SnapshotBegin", ["a@3", "b@6"], "SnapshotEnd"]
+
+    def test_the_first_list_needs_no_asking(self) -> None:
+        box = Box()
+        other = box.outbox.add_type(DEPLOYMENTS, box.request_list)
+        box.outbox.suspend()
+        box.outbox.resume(3, snapshot_all=True, window_bytes=WINDOW)
+        assert box.lists == 1, "the synced type's"
+        other.replaced_all("5", [])
+        assert "SnapshotEnd" in written(box.drain())
+
+    def test_a_snapshot_that_is_not_acknowledged_is_made_anew(self) -> None:
+        box = Box()
+        box.sink.replaced_all("5", [pod("a", 3)])
+        frames = box.take_all()
+        box.outbox.suspend()
+        box.outbox.resume(frames[1].sequence, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 1
+        assert written(box.drain()) == ["STALE"]
+
+    def test_one_whose_end_turns_out_durable_is_not(self) -> None:
+        box = Box()
+        box.sink.replaced_all("5", [pod("a", 3)])
+        frames = box.take_all()
+        box.outbox.suspend()
+        box.outbox.resume(frames[-1].sequence, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 0
+        assert written(box.drain()) == ["LIVE"]
+
+    def test_the_end_of_an_older_snapshot_settles_nothing(self) -> None:
+        box = Box()
+        box.sink.replaced_all("5", [])
+        old = box.take_all()
+        box.sink.replaced_all("6", [])
+        box.take_all()
+        box.outbox.acknowledge(old[-1].sequence)
+        box.outbox.suspend()
+        box.outbox.resume(old[-1].sequence, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 1
+
+
+class TestResuming:
+    def test_what_is_not_durable_comes_again_first_with_fresh_numbers_and_newest_states(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        first = box.take_all()
+        box.sink.upserted(pod("b", 3))
+        box.sink.bookmark("4")
+        box.take_all()
+        box.sink.upserted(pod("c", 5))
+        box.sink.upserted(pod("b", 6))
+        box.outbox.suspend()
+        box.outbox.resume(first[-1].sequence, snapshot_all=False, window_bytes=WINDOW)
+        frames = box.take_all()
+        assert [frame.sequence for frame in frames] == list(range(first[-1].sequence + 1, first[-1].sequence + 5))
+        assert written([frame.content for frame in frames]) == [["b@6"], "bookmark 4", ["c@5"], "LIVE"]
+        assert box.outbox.statistics()["resent_frames"] == 2
+
+    def test_an_aggregator_that_knows_nothing_gets_lists(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.take_all()
+        box.outbox.suspend()
+        box.outbox.resume(0, snapshot_all=True, window_bytes=WINDOW)
+        assert box.lists == 1
+        assert written(box.drain()) == [], "it says itself that it is behind"
+        box.sink.replaced_all("9", [])
+        assert [frame.sequence for frame in box.take_all()] == [1, 2]
+
+    def test_a_state_that_was_in_flight_is_told_again(self) -> None:
+        box = Box()
+        box.outbox.report(PODS, TypeState.DENIED, "forbidden")
+        before = box.outbox.statistics()["sequence"]
+        box.take_all()
+        box.outbox.suspend()
+        box.outbox.resume(before, snapshot_all=False, window_bytes=WINDOW)
+        assert box.drain() == [TypeStatus(TypeState.DENIED, "forbidden")]
+
+
+class TestStates:
+    def test_an_unchanged_state_is_told_once(self) -> None:
+        box = Box()
+        for _ in range(3):
+            box.outbox.report(PODS, TypeState.STALE, "refused")
+        assert box.drain() == [TypeStatus(TypeState.STALE, "refused")]
+        box.outbox.report(PODS, TypeState.STALE, "refused")
+        assert box.drain() == []
+
+    def test_live_says_nothing_while_a_list_is_awaited(self) -> None:
+        box = Box()
+        assert box.outbox.list_anew(PODS.group_resource)
+        box.outbox.report(PODS, TypeState.LIVE)
+        assert box.drain() == [TypeStatus(TypeState.STALE, LISTING_ANEW)]
+
+    def test_a_list_supersedes_an_earlier_failure(self) -> None:
+        box = Box()
+        box.outbox.report(PODS, TypeState.STALE, "refused")
+        box.sink.replaced_all("5", [])
+        assert written(box.drain()) == ["SnapshotBegin", "SnapshotEnd"]
+
+    def test_a_type_that_is_gone_takes_its_queue_along_and_may_come_back(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.outbox.report(PODS, TypeState.ABSENT, "not served")
+        box.sink.upserted(pod("a", 3))
+        assert written(box.drain()) == ["ABSENT"]
+        assert not box.outbox.list_anew(PODS.group_resource)
+        again = box.outbox.add_type(PODS, box.request_list)
+        again.replaced_all("9", [pod("a", 8)])
+        assert written(box.drain()) == ["SnapshotBegin", ["a@8"], "SnapshotEnd"]
+
+    def test_a_type_that_was_never_collected_can_be_accounted_for(self) -> None:
+        box = Box()
+        box.outbox.report(NODES, TypeState.NOT_COLLECTED, "not asked for")
+        assert box.drain() == [TypeStatus(TypeState.NOT_COLLECTED, "not asked for")]
+        assert not box.outbox.list_anew(NODES.group_resource)
+
+
+class TestBounds:
+    def test_above_the_bound_the_heaviest_type_is_listed_anew(self) -> None:
+        box = Box(max_bytes=10_000)
+        small = box.outbox.add_type(DEPLOYMENTS, lambda: None)
+        small.replaced_all("1", [])
+        box.drain()
+        small.upserted(pod("d", 2))
+        for number in range(100):
+            box.sink.upserted(pod(f"p{number}", 2, size=100))
+        statistics = box.outbox.statistics()
+        assert statistics["queued_bytes"] <= 10_000
+        assert (statistics["overflows"], box.lists) == (1, 1)
+        assert sorted(map(str, written(box.drain()))) == ["STALE", "['d@2']"]
+
+    def test_without_a_session_it_overflows_once_and_asks_later(self) -> None:
+        box = Box(max_bytes=1000)
+        box.outbox.suspend()
+        for number in range(1000):
+            box.sink.upserted(pod(f"p{number}", 2))
+        assert (box.outbox.statistics()["overflows"], box.lists) == (1, 0)
+        box.outbox.resume(3, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 1
+
+    def test_a_snapshot_does_not_count(self) -> None:
+        box = Box(max_bytes=1000)
+        box.sink.replaced_all("5", [pod(f"p{number}", size=1000) for number in range(100)])
+        assert box.outbox.statistics()["overflows"] == 0
+
+    def test_frames_are_cut_by_bytes_and_by_number(self) -> None:
+        box = Box(frame_bytes=10_000)
+        for number in range(3000):
+            box.sink.upserted(pod(f"p{number:04}", 2))
+        contents = box.drain()
+        assert all(isinstance(content, Deltas) for content in contents)
+        assert max(sum(change.size for change in _changes(content)) for content in contents) < 10_200
+        box = Box()
+        for number in range(3000):
+            box.sink.upserted(pod(f"p{number:04}", 2))
+        assert [len(_changes(content)) for content in box.drain()] == [1024, 1024, 952]
+
+    def test_no_more_than_the_window_is_in_flight_except_one_large_object(self) -> None:
+        box = Box(frame_bytes=1000)
+        box.outbox.resume(3, snapshot_all=False, window_bytes=4000)
+        box.drain()
+        for number in range(200):
+            box.sink.upserted(pod(f"p{number:04}", 2))
+        box.take_all()
+        assert 3000 <= box.outbox.statistics()["in_flight_bytes"] <= 5000
+        while box.outbox.statistics()["queued_entries"]:
+            box.drain()
+        box.sink.upserted(KubeObject("ns", "large", "u", "3", bytes(range(256)) * 100, 1))
+        assert len(box.take_all()) == 1
+
+    def test_the_sizes_it_counts_are_no_less_than_the_real_ones(self) -> None:
+        box = Box()
+        box.sink.replaced_all("5", [pod("é" * 5 + "p" * 200, 3, uid="u" * 36, size=5000), pod("a", 4)])
+        box.sink.upserted(pod("a", 6))
+        box.sink.deleted("ns/b", None)
+        box.sink.bookmark("7")
+        box.outbox.report(PODS, TypeState.STALE, "r" * 50)
+        for frame in box.take_all():
+            assert frame.to_message().ByteSize() <= frame.size
+
+
+class Receiver:
+    """What an aggregator makes of the frames."""
+
+    def __init__(self) -> None:
+        self.durable = 0
+        self.held: dict[str, int] = {}
+        self.named: set[str] | None = None
+        self.low_water = 0
+        self.is_live = False
+
+    def take(self, frame: Frame) -> None:
+        assert frame.sequence == self.durable + 1, "without gaps"
+        self.durable = frame.sequence
+        match frame.content:
+            case SnapshotBegin():
+                self.named = set()
+            case SnapshotItems(changes):
+                assert self.named is not None
+                for change in changes:
+                    self.named.add(change.name)
+                    self.held[change.name] = int(change.resource_version)
+            case SnapshotEnd(version):
+                assert self.named is not None
+                self.held = {name: held for name, held in self.held.items() if name in self.named}
+                self.named, self.low_water, self.is_live = None, int(version), True
+            case Deltas(changes):
+                for change in changes:
+                    if change.body is None:
+                        self.held.pop(change.name, None)
+                    else:
+                        self.held[change.name] = int(change.resource_version)
+            case Bookmark(version):
+                self.low_water = int(version)
+            case TypeStatus(state):
+                self.is_live = state is TypeState.LIVE
+
+
+class AnyFailures(RuleBasedStateMachine):
+    """Changes, bookmarks, lists, lost frames, lost acknowledgements, reconnects and lost ledgers, in any order."""
+
+    @initialize()
+    def start(self) -> None:
+        self.version = 1
+        self.truth: dict[str, int] = {}
+        self.history: list[tuple[int, str, int | None]] = []  # (version, name, new state or None)
+        self.is_list_wanted = True
+        self.is_open = False
+        self.wire: list[Frame] = []
+        self.receiver = Receiver()
+        self.outbox = Outbox(max_bytes=1500, frame_bytes=400)
+        self.sink: TypeSink = self.outbox.add_type(PODS, self.want_list)
+
+    def want_list(self) -> None:
+        self.is_list_wanted = True
+
+    @rule(name=st.sampled_from("abcdefgh"))
+    def put(self, name: str) -> None:
+        self.version += 1
+        self.truth[name] = self.version
+        self.history.append((self.version, name, self.version))
+        self.sink.upserted(pod(name, self.version))
+
+    @rule(name=st.sampled_from("abcdefgh"))
+    def delete(self, name: str) -> None:
+        if self.truth.pop(name, None) is not None:
+            self.version += 1
+            self.history.append((self.version, name, None))
+            self.sink.deleted(f"ns/{name}", None)
+
+    @rule()
+    def bookmark(self) -> None:
+        self.sink.bookmark(str(self.version))
+
+    @rule()
+    def list_(self) -> None:
+        """The informer lists when asked, and sometimes by itself."""
+        self.is_list_wanted = False
+        self.sink.replaced_all(str(self.version), [pod(name, version) for name, version in self.truth.items()])
+
+    @rule(number=st.integers(1, 5))
+    def send(self, number: int) -> None:
+        if self.is_open:
+            self.wire += [frame for frame in (self.outbox.take() for _ in range(number)) if frame is not None]
+
+    @rule(number=st.integers(1, 5), acknowledges=st.booleans())
+    def arrive(self, number: int, acknowledges: bool) -> None:
+        for frame in self.wire[:number]:
+            self.receiver.take(frame)
+        del self.wire[:number]
+        if acknowledges and self.is_open:
+            self.outbox.acknowledge(self.receiver.durable)
+
+    @rule(loses_ledger=st.booleans())
+    def reconnect(self, loses_ledger: bool) -> None:
+        self.wire.clear()
+        self.outbox.suspend()
+        if loses_ledger and self.version % 4 == 0:
+            self.receiver = Receiver()
+        self.receiver.named = None
+        self.is_open = True
+        is_unknown = self.receiver.durable == 0
+        self.outbox.resume(self.receiver.durable, snapshot_all=is_unknown, window_bytes=2000)
+
+    @rule()
+    def disconnect(self) -> None:
+        self.wire.clear()
+        self.outbox.suspend()
+        self.is_open = False
+
+    @invariant()
+    def what_is_below_the_low_water_mark_is_there(self) -> None:
+        if not hasattr(self, "receiver") or not self.receiver.low_water:
+            return
+        low_water = self.receiver.low_water
+        latest = {name: (version, state) for version, name, state in self.history if version <= low_water}
+        for name, (since, state) in latest.items():
+            later = {new for version, changed, new in self.history if changed == name and version > since}
+            assert self.receiver.held.get(name) in {state, *later}, (name, state)
+
+    @invariant()
+    def changes_are_bounded(self) -> None:
+        if hasattr(self, "outbox"):
+            assert self.outbox.statistics()["queued_bytes"] <= 1500
+
+    def teardown(self) -> None:
+        if not hasattr(self, "outbox"):
+            return
+        self.reconnect(loses_ledger=False)
+        for _ in range(200):
+            if self.is_list_wanted:
+                self.list_()
+            self.send(5)
+            self.arrive(5, acknowledges=True)
+            if self.outbox.is_drained and not self.wire:
+                break
+        assert self.receiver.held == self.truth
+        assert self.receiver.is_live
+
+
+TestAnyFailures = AnyFailures.TestCase
+TestAnyFailures.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,166 @@
+"""Records watches and checks their histories: the promises of `federator.aggregator.serve.watch`, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
+
+from federator.aggregator.ledger.records import ClusterEntry, EntryType, ObjectEntry
+from federator.aggregator.merge.selection import Selection
+from federator.aggregator.serve.completeness import asked_freshness
+from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.aggregator.serve.pins import Pins
+from federator.aggregator.serve.watch import Watch
+from federator.api.key import ObjectKey
+from federator.api.selector import FieldPath, read_field
+from federator.errors import CursorExpired
+from federator.v1 import inventory_pb2
+from federator.wire.body import decode_body
+from tests.unit.aggregator.federation import Federation
+
+BOOKMARK = inventory_pb2.WATCH_EVENT_TYPE_BOOKMARK
+INITIAL_END = inventory_pb2.WATCH_EVENT_TYPE_INITIAL_END
+ADDED = inventory_pb2.WATCH_EVENT_TYPE_ADDED
+MODIFIED = inventory_pb2.WATCH_EVENT_TYPE_MODIFIED
+DELETED = inventory_pb2.WATCH_EVENT_TYPE_DELETED
+CLUSTER = inventory_pb2.WATCH_EVENT_TYPE_CLUSTER
+
+
+class Seen(NamedTuple):
+    """What a client sees of one event: all that has to be equal however it came by it."""
+
+    revision: int
+    type: str
+    key: str
+    body: bytes
+
+
+class Recorded:
+    """One state of an object, decoded whole."""
+
+    def __init__(self, entry: ObjectEntry) -> None:
+        self.key = entry.key
+        self.raw = decode_body(entry.body)
+        self._decoded = msgspec.json.decode(self.raw)
+        self.labels: dict[str, str] = self._decoded["metadata"].get("labels") or {}
+
+    def field(self, path: FieldPath) -> str | None:
+        return read_field(self._decoded, path)
+
+
+def new_watch(
+    federation: Federation,
+    selection: Selection,
+    *,
+    after: int | None,
+    pins: Pins | None = None,
+    bookmark_interval: float = 0,
+) -> Watch:
+    def freshness() -> Sequence[inventory_pb2.ClusterFreshness]:
+        asked = asked_freshness(federation.view, federation.ledger.clusters(), selection)
+        return [cluster_freshness_to_proto(fresh) for fresh in asked]
+
+    return Watch(
+        federation.hub,
+        federation.view,
+        federation.ledger,
+        Pins() if pins is None else pins,
+        selection,
+        after=after,
+        bookmark_interval=bookmark_interval,
+        freshness=freshness,
+    )
+
+
+class Recorder:
+    """What a client was sent."""
+
+    def __init__(self) -> None:
+        self.responses: list[inventory_pb2.WatchResponse] = []
+        self.is_expired = False
+
+    async def follow(self, watch: Watch, *, until: Callable[[], int]) -> None:
+        """Takes messages until a bookmark stands at a revision, or the watch has expired."""
+        try:
+            async with aclosing(watch.responses()) as responses:
+                async for response in responses:
+                    self.responses.append(response)
+                    last = response.events[-1]
+                    if last.type == BOOKMARK and last.revision >= until():
+                        return
+        except CursorExpired:
+            self.is_expired = True
+
+    @property
+    def events(self) -> list[inventory_pb2.WatchEvent]:
+        return [event for response in self.responses for event in response.events]
+
+    def changes(self) -> list[Seen]:
+        """The events that are changes, without bookmarks and the present state."""
+        return [seen(event) for event in self.events if event.type not in {BOOKMARK, INITIAL_END} and event.cursor]
+
+    def initial(self) -> list[inventory_pb2.InventoryObject]:
+        """The present state as it came first."""
+        return [event.object for event in self.events if not event.cursor]
+
+
+def seen(event: inventory_pb2.WatchEvent) -> Seen:
+    kind = inventory_pb2.WatchEventType.Name(event.type).removeprefix("WATCH_EVENT_TYPE_")
+    if event.type == CLUSTER:
+        return Seen(event.revision, kind, event.cluster.cluster_id, b"")
+    return Seen(event.revision, kind, key_of(event.object), event.object.body)
+
+
+def key_of(message: inventory_pb2.InventoryObject) -> str:
+    return "/".join((message.cluster_id, message.group, message.resource, message.namespace, message.name))
+
+
+def expected(federation: Federation, selection: Selection, history: Iterable[object]) -> Iterator[Seen]:
+    """Brute force: what the whole history means for a selection."""
+    present: dict[ObjectKey, Recorded] = {}
+    for entry in history:
+        if isinstance(entry, ClusterEntry) and selection.clusters.matches(entry.cluster_id):
+            yield Seen(entry.revision, "CLUSTER", entry.cluster_id, b"")
+        if not isinstance(entry, ObjectEntry):
+            continue
+        before = present.pop(entry.key, None)
+        now = None if entry.type is EntryType.DELETED else Recorded(entry)
+        if now is not None:
+            present[entry.key] = now
+        was_selected = before is not None and selection.matches(before)
+        if now is not None and selection.matches(now):
+            yield Seen(entry.revision, "MODIFIED" if was_selected else "ADDED", str(entry.key), now.raw)
+        elif before is not None and was_selected:
+            yield Seen(entry.revision, "DELETED", str(entry.key), before.raw)
+
+
+def check_ordered_and_unique(recorder: Recorder) -> None:
+    revisions = [change.revision for change in recorder.changes()]
+    assert revisions == sorted(set(revisions))
+    all_revisions = [event.revision for event in recorder.events]
+    assert all_revisions == sorted(all_revisions)
+
+
+def check_atomic(recorder: Recorder, commits: Sequence[Sequence[int]]) -> None:
+    """The selected events of each commit are in one message."""
+    number_of = {revision: number for number, commit in enumerate(commits) for revision in commit}
+    message_of: dict[int, int] = {}
+    for position, response in enumerate(recorder.responses):
+        for event in response.events:
+            if event.type not in {BOOKMARK, INITIAL_END} and event.cursor:
+                assert message_of.setdefault(number_of[event.revision], position) == position
+
+
+def check_bookmarkable(recorder: Recorder, federation: Federation, changes: Sequence[Seen]) -> None:
+    """Every cursor stands at its event's revision; before a bookmark came every change of `changes` up to it."""
+    came: list[Seen] = []
+    for event in recorder.events:
+        if event.cursor:
+            assert federation.ledger.cursors.decode(event.cursor) == event.revision
+        if event.type == BOOKMARK:
+            assert came == [change for change in changes if change.revision <= event.revision]
+        elif event.type != INITIAL_END and event.cursor:
+            came.append(seen(event))

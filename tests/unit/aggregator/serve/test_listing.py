@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from federator.aggregator.merge.selection import Selection
+from federator.aggregator.serve.listing import PAGE_BYTES, SLICE, Listing
+from federator.api.selector import FieldSelector
+from federator.errors import CursorExpired
+from federator.v1 import inventory_pb2
+from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, put
+from tests.unit.aggregator.serve.recorder import key_of
+
+EVERYTHING = Selection(frozenset({PODS.group_resource, NODES.group_resource, DEPLOYMENTS.group_resource}))
+
+
+async def _objects(listing: Listing) -> list[inventory_pb2.InventoryObject]:
+    return [message async for page in listing.pages() for message in page]
+
+
+async def _federation() -> Federation:
+    federation = Federation()
+    for cluster in ("b", "a"):
+        await federation.join(cluster)
+        await federation.commit(cluster, put("n1", namespace=""), type=NODES)
+        await federation.commit(cluster, put("web"), type=DEPLOYMENTS)
+        for namespace in ("shop-2", "shop", "shop.x"):
+            changes = [put(name, namespace=namespace, status={"phase": name}) for name in ("y", "x")]
+            await federation.commit(cluster, *changes)
+    return federation
+
+
+async def test_objects_come_by_type_cluster_namespace_and_name() -> None:
+    federation = await _federation()
+    listing = Listing(federation.view, federation.ledger, EVERYTHING)
+    objects = await _objects(listing)
+    keys = [(m.group, m.resource, m.cluster_id, m.namespace, m.name) for m in objects]
+    assert keys == sorted(keys)
+    assert len(keys) == listing.total == 16
+    assert [key_of(message) for message in objects[2:6]] == [
+        *("a//pods/shop/x", "a//pods/shop/y", "a//pods/shop-2/x", "a//pods/shop-2/y")
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 16, 99])
+async def test_a_limit_cuts_the_objects_and_not_the_total(limit: int) -> None:
+    federation = await _federation()
+    whole = await _objects(Listing(federation.view, federation.ledger, EVERYTHING))
+    listing = Listing(federation.view, federation.ledger, EVERYTHING, limit=limit)
+    assert await _objects(listing) == whole[:limit]
+    assert listing.total == 16
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 6), (2, 2)])
+async def test_any_field_selects_and_is_counted(limit: int, expected: int) -> None:
+    federation = await _federation()
+    selection = Selection(
+        frozenset({PODS.group_resource}), fields=FieldSelector.parse("status.phase=x,metadata.name!=y")
+    )
+    listing = Listing(federation.view, federation.ledger, selection, limit=limit)
+    objects = await _objects(listing)
+    assert [message.name for message in objects] == ["x"] * expected
+    assert listing.total == 6
+
+
+async def test_pages_are_cut_by_bytes() -> None:
+    federation = Federation()
+    await federation.join("a")
+    sizes = {"p0": 100, "p1": PAGE_BYTES // 2, "p2": PAGE_BYTES // 2, "p3": PAGE_BYTES * 2, "p4": 100}
+    for name, size in sizes.items():
+        await federation.commit("a", put(name, data="x" * size))
+    listing = Listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource})))
+    pages = [[message.name for message in page] async for page in listing.pages()]
+    assert pages == [["p0", "p1"], ["p2"], ["p3"], ["p4"]]
+
+
+async def test_reading_many_objects_leaves_the_loop_its_turns() -> None:
+    federation = Federation()
+    await federation.join("a")
+    for start in range(0, SLICE * 10, 100):
+        await federation.commit("a", *(put(f"p{number}") for number in range(start, start + 100)))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await _objects(Listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource}))))
+    counting.cancel()
+    assert turns >= 9
+
+
+async def test_without_a_pin_a_compacted_listing_is_told_and_never_short() -> None:
+    federation = Federation(max_entries=1)
+    await federation.join("a")
+    await federation.commit("a", put("x", labels={"v": "1"}))
+    listing = Listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource})))
+    await federation.commit("a", put("x", labels={"v": "2"}))
+    await federation.ledger.compact(federation.ledger.revision)
+    with pytest.raises(CursorExpired):
+        await _objects(listing)
+
+
+async def test_nothing_selected_is_no_page() -> None:
+    federation = Federation()
+    await federation.join("a")
+    listing = Listing(federation.view, federation.ledger, EVERYTHING)
+    assert await _objects(listing) == []
+    assert listing.total == 0

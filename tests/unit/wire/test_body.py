@@ -1,0 +1,98 @@
+"""Bodies: what is encoded comes back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+
+import pytest
+import zstandard
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from federator.errors import InvalidInput
+from federator.wire.body import COMPRESS_FROM_BYTES, MAX_RAW_BYTES, content_hash, decode_body, encode_body
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+POD = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"x":"' + b"pod " * 300 + b'"}}'
+
+
+@given(st.binary(max_size=4096))
+@example(b"")
+@example(MAGIC)
+@example(b"x" * (COMPRESS_FROM_BYTES - 1))
+@example(b"x" * COMPRESS_FROM_BYTES)
+def test_whatever_is_encoded_comes_back(raw: bytes) -> None:
+    assert decode_body(encode_body(raw)) == raw
+
+
+def test_short_json_stays_plain_and_long_json_becomes_one_sized_frame() -> None:
+    assert encode_body(b'{"a":1}') == b'{"a":1}'
+    body = encode_body(POD)
+    assert body.startswith(MAGIC)
+    assert len(body) < len(POD) / 4
+    assert zstandard.get_frame_parameters(body).content_size == len(POD)
+
+
+def test_the_largest_object_passes_and_one_byte_more_is_refused_in_both_forms() -> None:
+    assert len(decode_body(encode_body(bytes(MAX_RAW_BYTES)))) == MAX_RAW_BYTES
+    for body in (b"x" * (MAX_RAW_BYTES + 1), encode_body(bytes(MAX_RAW_BYTES + 1))):
+        with pytest.raises(InvalidInput, match="at most"):
+            decode_body(body)
+
+
+def frame_without_size() -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=False).compress(POD)
+
+
+def frame_with_dictionary() -> bytes:
+    dictionary = zstandard.train_dictionary(1024, [POD + os.urandom(8) for _ in range(200)])
+    return zstandard.ZstdCompressor(dict_data=dictionary).compress(POD)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(MAGIC, id="only the magic number"),
+        pytest.param(encode_body(POD)[:-5], id="cut"),
+        pytest.param(encode_body(POD) + b"{}", id="trailing data"),
+        pytest.param(encode_body(POD) * 2, id="two frames"),
+        pytest.param(MAGIC + b"\xff" * 64, id="damaged"),
+        pytest.param(frame_without_size(), id="no content size"),
+        pytest.param(frame_with_dictionary(), id="dictionary"),
+    ],
+)
+def test_a_frame_that_is_not_as_agreed_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput, match="body"):
+        decode_body(body)
+
+
+def test_a_bomb_is_refused_before_memory_is_taken_for_it() -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(256 * 1024 * 1024))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InvalidInput, match="268435456 bytes"):
+        decode_body(bomb)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
+
+
+def test_threads_do_not_share_a_codec() -> None:
+    raws = [bytes([n]) * 100_000 for n in range(8)]
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        if any(decode_body(encode_body(raws[n])) != raws[n] for _ in range(50)):
+            wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(len(raws))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_the_content_hash_is_xxh3_and_stable() -> None:
+    assert content_hash(b"") == 0x2D06800538D394C2
+    assert content_hash(POD) == content_hash(bytes(bytearray(POD)))
+    assert content_hash(POD) != content_hash(POD + b" ")
