@@ -107,6 +107,7 @@ class Informers:
         self._wanted: dict[GroupResource, ResourceType] = {}
         self._running: dict[GroupResource, _Running] = {}
         self._changed = asyncio.Event()
+        self._is_outage = False
         self._outage_seen_at = -math.inf
         self._counts: Counter[str] = Counter()
 
@@ -173,6 +174,10 @@ class Informers:
             retain=KubeObject.without_raw,
             sink=_DefinitionSink(sink, self._types_may_have_changed) if resource in TYPE_DEFINITIONS else sink,
         )
+        # What fails is told once, when a type's state changes, not with every try.
+        informer.set_watch_error_handler(
+            lambda error: log.debug("list and watch failed", informer=informer.name, cause=str(error))
+        )
         task = tasks.create_task(self._run_informer(informer, resource_type), name=f"{informer.name} informer")
         self._running[resource] = _Running(resource_type, informer, task)
         self._counts["started"] += 1
@@ -213,12 +218,20 @@ class Informers:
             status = running.informer.status()
             verdict = self._judge(status, now) if running.informer.has_synced() or status.error else None
             if verdict is not None:
+                if verdict[0] is not running.state and not self._is_outage:
+                    self._tell(running.resource_type, *verdict)
                 running.state, running.reason = verdict
                 self._outbox.report(running.resource_type, running.state, running.reason)
             is_not_found = isinstance(status.error, KubeStatusError) and status.error.code == HTTPStatus.NOT_FOUND
             if is_not_found and not running.is_not_found:
                 self._types_may_have_changed()
             running.is_not_found = is_not_found
+
+    def _tell(self, resource_type: ResourceType, state: TypeState, reason: str) -> None:
+        level = log.debug if state is TypeState.LIVE else log.warning
+        level(
+            "type changed state", cluster=self._settings.cluster_id, type=str(resource_type), state=state, cause=reason
+        )
 
     def _hurry_after_outage(self, now: float) -> None:
         """Once an apiserver that answered nobody answers one type again, lets the others dial without waiting.
@@ -231,8 +244,15 @@ class Informers:
             if isinstance(running.informer.status().error, MemberUnreachable)
         ]
         if unreachable and len(unreachable) == len(self._running):
-            self._outage_seen_at = now
-        elif now - self._outage_seen_at < HURRY_FOR:
+            if not self._is_outage:
+                cause = str(unreachable[0].status().error)
+                log.warning("apiserver does not answer", cluster=self._settings.cluster_id, cause=cause)
+            self._is_outage, self._outage_seen_at = True, now
+            return
+        if self._is_outage:
+            log.info("apiserver answers again", cluster=self._settings.cluster_id)
+            self._is_outage = False
+        if now - self._outage_seen_at < HURRY_FOR:
             for informer in unreachable:
                 informer.dial_soon()
 

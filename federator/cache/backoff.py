@@ -57,6 +57,11 @@ class Backoff:
         if self._healthy_since is None:
             self._healthy_since = self._clock()
 
+    def start_over(self) -> None:
+        """The reason for the delays so far is gone: the next one is the first again."""
+        self._step = self._base
+        self._healthy_since = None
+
     def next_delay(self, retry_after: float | None = None) -> float:
         """Something failed: returns the seconds to wait, at least those the server asked for."""
         if self._healthy_since is not None and self._clock() - self._healthy_since >= self._healthy_after:

@@ -346,7 +346,7 @@ class Reflector:
 
     async def _pause_before_rewatch(self, error: MemberUnreachable | KubeStatusError) -> None:
         """Waits; the version to resume from is still good, so that no list is needed."""
-        log.info("watch failed, will dial again", informer=self.name, cause=str(error))
+        log.debug("watch failed, will dial again", informer=self.name, cause=str(error))
         await self._pause(error)
 
     async def _end_failed_round(self, error: Exception) -> None:
@@ -357,6 +357,10 @@ class Reflector:
         await self._pause(error)
 
     async def _pause(self, error: Exception) -> None:
+        if isinstance(error, KubeStatusError) and error.is_expired and self._status.is_unreachable:
+            # A restarted apiserver has no history: it is there again, and what it asks for is a list, not patience.
+            # client-go goes on with the delay that has grown while nobody answered.
+            self._backoff.start_over()
         self._record_failure(error)
         self._status.state = ReflectorState.BACKING_OFF
         retry_after = error.retry_after if isinstance(error, KubeStatusError) else None

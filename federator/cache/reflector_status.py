@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from federator.errors import MemberUnreachable
+
 MIN_WATCH = 1.0
 """Seconds after which an open stream counts as healthy although nothing came yet."""
 
@@ -54,6 +56,11 @@ class StatusRecorder:
         self._failing_since: float | None = None
         self._attempts = 0
         self._error: Exception | None = None
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the last failure was that the server could not be reached, and nothing has worked since."""
+        return isinstance(self._error, MemberUnreachable)
 
     def proved(self, now: float) -> None:
         """A list came, or a watch ended cleanly."""

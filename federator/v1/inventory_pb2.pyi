@@ -73,7 +73,7 @@ class Selection(_message.Message):
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     FIELD_SELECTOR_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
-    """Namespace; empty for all."""
+    """Namespace; empty for all. Objects that live in no namespace are not narrowed by it."""
     name: _builtins.str
     """Name; empty for all."""
     label_selector: _builtins.str

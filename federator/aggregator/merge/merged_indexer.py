@@ -342,10 +342,10 @@ class MergedIndexer:
         if name:
             named = BitMap()
             for partition in partitions:
-                named.update(partition.named(name, (namespace,) if namespace else partition.namespaces))
+                named.update(partition.named(name, (namespace, "") if namespace else partition.namespaces))
             return named
         if namespace:
-            return BitMap().union(*(partition.namespaces.rows(namespace) for partition in partitions))
+            return BitMap().union(*(partition.namespaces.rows_of_any((namespace, "")) for partition in partitions))
         return BitMap().union(*(partition.rows for partition in partitions))
 
     def _keep_labelled(self, rows: BitMap, requirement: LabelRequirement) -> None:

@@ -43,7 +43,7 @@ class Selection(msgspec.Struct, frozen=True):
     Attributes:
         resources: the types.
         clusters: the clusters, by name; those that join later too.
-        namespace: empty for all.
+        namespace: empty for all. Objects that live in no namespace are not narrowed by it, as with kubectl.
         name: empty for all.
         labels: on the labels.
         fields: on any fields.
@@ -81,7 +81,7 @@ class Selection(msgspec.Struct, frozen=True):
         """Whether the key alone does not rule the object out."""
         return (
             key.group_resource in self.resources
-            and self.namespace in {"", key.namespace}
+            and (not self.namespace or key.namespace in {"", self.namespace})
             and self.name in {"", key.name}
             and self.has_cluster(key.cluster_id)
         )

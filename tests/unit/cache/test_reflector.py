@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 
 import pytest
 
@@ -176,6 +177,27 @@ async def test_a_delay_after_an_unreachable_server_can_be_cut_short_once_it_answ
         assert asked <= list_watch.times[-1] <= asked + DIAL_SPREAD
         await asyncio.sleep(20)
         assert len(list_watch.watches) == 8, "the next delay is whole again"
+
+
+async def test_an_apiserver_that_comes_back_without_history_is_listed_after_a_first_delay() -> None:
+    """The delay that grew while nobody answered is none of its doing."""
+    list_watch = ScriptedListWatch([page(10), page(20)], [*([refused()] * 7), expired(in_stream=True), [FOREVER]])
+    reflector = reflector_of(list_watch)
+    async with running(reflector):
+        await list_watch.exhausted.wait()
+    dials = list_watch.times[1:9]
+    assert dials[7] - dials[6] == pytest.approx(30)
+    assert list_watch.times[9] - dials[7] == pytest.approx(0.8), "from the 410 to the list"
+    assert list_watch.list_versions == ["0", "10"]
+
+
+async def test_an_apiserver_that_keeps_expiring_is_asked_less_and_less_often() -> None:
+    list_watch = ScriptedListWatch([page(10)] * 4, [expired(in_stream=True)] * 4)
+    reflector = reflector_of(list_watch)
+    async with running(reflector):
+        await list_watch.exhausted.wait()
+    lists = list_watch.times[::2]
+    assert [round(later - earlier, 1) for earlier, later in pairwise(lists)] == [0.8, 1.6, 3.2, 6.4]
 
 
 async def test_a_delay_that_the_server_asked_for_is_not_cut_short() -> None:

@@ -280,6 +280,17 @@ async def test_a_name_in_another_namespace_is_another_object() -> None:
     assert not selected(federation.view.indexer, Selection(pods, namespace="nowhere", name="x"))
 
 
+async def test_a_namespace_does_not_narrow_what_lives_in_none() -> None:
+    federation = Federation()
+    await federation.join("a")
+    await federation.commit("a", put("x", namespace="shop"), put("x", namespace="other"))
+    await federation.commit("a", put("x", namespace=""), put("y", namespace=""), type=NODES)
+    both = frozenset({PODS.group_resource, NODES.group_resource})
+    for name, expected in (("", ["nodes//x", "nodes//y", "pods/shop/x"]), ("x", ["nodes//x", "pods/shop/x"])):
+        found = selected(federation.view.indexer, Selection(both, namespace="shop", name=name))
+        assert [str(key) for key in found] == [f"a//{key}" for key in expected]
+
+
 async def test_a_commit_without_entries_moves_the_revision_and_nothing_else() -> None:
     federation = Federation()
     await federation.join("a")

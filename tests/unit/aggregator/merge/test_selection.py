@@ -37,6 +37,14 @@ def test_every_condition_on_the_key_has_to_hold() -> None:
     assert Selection(frozenset({PODS})).matches_key(_key("any", "any", "any"))
 
 
+def test_a_namespace_does_not_narrow_what_lives_in_none() -> None:
+    """As with kubectl, which takes `get nodes -n shop` for `get nodes`."""
+    selection = Selection(frozenset({PODS, GroupResource("", "nodes")}), namespace="shop")
+    assert selection.matches_key(_key(namespace="", resource="nodes"))
+    assert selection.matches_key(_key())
+    assert not selection.matches_key(_key(namespace="other"))
+
+
 def test_every_condition_on_the_state_has_to_hold() -> None:
     selection = Selection(
         frozenset({PODS}), labels=LabelSelector.parse("app=web"), fields=FieldSelector.parse("spec.nodeName=n1")

@@ -167,7 +167,8 @@ async def test_list_is_exact_at_its_revision_and_says_how_fresh_it_is(federation
         (Selection(resources=["pods"], label_selector="!app", clusters=["us-1"]), ["us-1//pods/shop/db"]),
         (Selection(resources=["pods"], field_selector="spec.nodeName=n1", clusters=["us-1"]), ["us-1//pods/shop/web"]),
         (Selection(resources=["pods"], field_selector="metadata.labels.in=us-1"), ["us-1//pods/shop/web"]),
-        (Selection(resources=["nodes", "pods"], namespace="other"), []),
+        (Selection(resources=["pods"], namespace="other"), []),
+        (Selection(resources=["nodes", "pods"], namespace="other"), ["eu-1//nodes//n1"]),
     ],
 )
 async def test_list_selects(federation: Federation, selection: Selection, expected: list[str]) -> None:
