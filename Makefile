@@ -11,6 +11,8 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 
 # Length of the demo; 0 runs until Ctrl-C.
 DEMO_SECONDS ?= 0
+# Two at once; tests that share control planes stay together. Empty for one process, as a debugger needs it.
+WORKERS ?= -n 2 --dist loadgroup
 # Extra words for pytest, e.g. make test ARGS="-k outbox".
 ARGS ?=
 
@@ -43,11 +45,11 @@ run: $(READY) ## Federate every context of your kubeconfig
 
 .PHONY: test
 test: testbed ## Run all tests, on real control planes
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 .PHONY: unit
 unit: $(READY) ## Run the unit and contract tests only (no control planes)
-	@$(BIN)/python -m pytest tests/unit tests/contract $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) tests/unit tests/contract $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check format, lint, types, import layers and generated code

@@ -307,12 +307,13 @@ class Session:
         next_beat = loop.time() + self._settings.heartbeat_interval
         while True:
             self._sendable.clear()
+            is_last = self._is_committed  # looked at first: what is told below is then all there is
             while self._nacks:
                 await self._stream.write(ingest_pb2.PushResponse(nack=self._nacks.popleft()))
             if self._told < self._acknowledged:
                 self._told = self._acknowledged
                 await self._stream.write(ingest_pb2.PushResponse(ack=ingest_pb2.Ack(sequence=self._told)))
-            elif self._is_committed:
+            if is_last:
                 return
             if loop.time() >= next_beat:
                 next_beat = loop.time() + self._settings.heartbeat_interval

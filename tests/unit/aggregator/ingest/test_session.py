@@ -117,7 +117,11 @@ async def test_reading_goes_on_while_a_commit_is_in_flight_up_to_the_window() ->
     assert running.stream.acks() == []
     running.ledger.may_commit.set()
     running.stream.incoming.put_nowait(None)
+    began = asyncio.get_running_loop().time()
     await task
+    assert asyncio.get_running_loop().time() - began < running.settings.heartbeat_interval, (
+        "a goodbye waits for no beat"
+    )
     assert running.stream.acks()[-1] == 100
     assert len(list(running.ledger.keys(C, PODS.group_resource))) == 100
     assert running.ledger.started < 30, "frames that waited share commits"
