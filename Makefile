@@ -12,7 +12,7 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 # Length of the demo; 0 runs until Ctrl-C.
 DEMO_SECONDS ?= 0
 # Two at once; tests that share control planes stay together. Empty for one process, as a debugger needs it.
-WORKERS ?= -n 2 --dist loadgroup
+WORKERS ?= -n 2 --dist loadscope --no-loadscope-reorder
 # Extra words for pytest, e.g. make test ARGS="-k outbox".
 ARGS ?=
 
