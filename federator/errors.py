@@ -343,7 +343,7 @@ class KubeStatusError(FederatorError):
 
     @property
     def is_expired(self) -> bool:
-        """The asked resourceVersion or continue token is out of history (contract D5)."""
+        """The asked resourceVersion or continue token is out of history."""
         return self.status_reason in {"Expired", "Gone"} or (self.code == 410 and self.status_reason in {"", "Unknown"})
 
     @property

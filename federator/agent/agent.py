@@ -23,7 +23,7 @@ from federator.agent.pusher import Proof, Pusher, PusherState, PusherStatus
 from federator.agent.selection import Selection
 from federator.agent.settings import AgentSettings
 from federator.agent.transforms import read_key
-from federator.api.cluster import TypeState
+from federator.api.cluster import TypeState, is_stand_in
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import (
     ClusterUIDChanged,
@@ -39,9 +39,6 @@ from federator.wire.resource_type import resource_type_to_proto
 log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
-
-STAND_IN = "server-"
-"""How UIDs begin that stand in for one that may not be read; permissions change, and with them these."""
 
 MEMBER_BACKOFF = (1.0, 30.0)
 """Seconds of the first and the longest wait for an apiserver that does not answer at the start."""
@@ -242,14 +239,14 @@ class Agent:
             tasks.create_task(self._watch_identity(), name=f"identity {self._settings.cluster_id}")
 
     async def _watch_identity(self) -> None:
-        """Looks, as often as at discovery, whether this is still the cluster that Hello named (contract F1)."""
+        """Looks, as often as at discovery, whether this is still the cluster that Hello named."""
         while True:
             await asyncio.sleep(self._settings.discovery_interval)
             try:
                 uid = await self._member.cluster_uid()
             except (KubeStatusError, MemberUnreachable, CredentialsError):
                 continue  # the informers say so already
-            if uid != self._cluster_uid and not any(each.startswith(STAND_IN) for each in (uid, self._cluster_uid)):
+            if uid != self._cluster_uid and not (is_stand_in(uid) or is_stand_in(self._cluster_uid)):
                 raise ClusterUIDChanged(self._settings.cluster_id, self._cluster_uid, uid)
 
     def _follow_types(self, types: Sequence[ResourceType]) -> None:

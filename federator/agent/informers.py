@@ -207,7 +207,8 @@ class Informers:
         for running in unwanted:
             resource = running.resource_type.group_resource
             self._running.pop(resource, None)
-            if resource not in self._wanted:
+            if resource not in self._wanted and not self._outbox.is_retired(resource):
+                # Else it is served and not collected any more, which was told already.
                 self._outbox.report(running.resource_type, TypeState.ABSENT, NOT_SERVED)
 
     def _look(self) -> None:

@@ -45,6 +45,7 @@ class Outbox:
         self._bytes = 0
         self._in_flight_bytes = 0
         self._window_bytes = 0
+        self._acknowledged = 0
         self._sequence = 0
         self._is_open = False
         self._changed = asyncio.Event()
@@ -80,6 +81,11 @@ class Outbox:
         queue.report(TypeStatus(state, reason))
         self._queued(queue)
 
+    def is_retired(self, resource: GroupResource) -> bool:
+        """Whether it was reported that a type is gone or not collected."""
+        queue = self._queues.get(resource)
+        return queue is not None and queue.is_retired
+
     def list_anew(self, resource: GroupResource) -> bool:
         """Drops what is queued of a type and has it listed; False where the type is not collected."""
         queue = self._queues.get(resource)
@@ -98,6 +104,9 @@ class Outbox:
         """
         self._is_open = True
         self._window_bytes = window_bytes
+        # What was acknowledged is not kept: an aggregator that has lost it, restored from a backup, needs everything.
+        snapshot_all = snapshot_all or durable_sequence < self._acknowledged
+        self._acknowledged = durable_sequence
         self.acknowledge(durable_sequence)
         for queue in self._queues.values():
             if snapshot_all or queue.is_snapshot_open:
@@ -147,6 +156,7 @@ class Outbox:
 
     def acknowledge(self, sequence: int) -> None:
         """Everything up to a sequence is durable."""
+        self._acknowledged = max(self._acknowledged, sequence)
         while self._in_flight and self._in_flight[0][1].sequence <= sequence:
             queue, frame = self._in_flight.popleft()
             self._in_flight_bytes -= frame.size

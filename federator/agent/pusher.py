@@ -39,6 +39,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 SEQUENCE_GAP = "SEQUENCE_GAP"
 """Reason of the Nack that ends a session."""
 
+MAX_DOUBLINGS = 16
+"""Of the wait between sessions; far beyond any longest wait."""
+
 SILENT_BEATS = 3
 """Heartbeats the aggregator may miss before the session is given up; it sends them even while its disk is slow."""
 
@@ -170,7 +173,8 @@ class Pusher:
         self._status = PusherStatus(PusherState.STOPPED, self._status.term, self._status.error)
 
     async def _back_off(self, attempt: int) -> None:
-        longest = min(self._settings.backoff_max, self._settings.backoff_min * 2**attempt)
+        # Capped: after two hours of attempts the power no longer fits a float.
+        longest = min(self._settings.backoff_max, self._settings.backoff_min * 2 ** min(attempt, MAX_DOUBLINGS))
         try:
             async with asyncio.timeout(random.uniform(0, longest)):
                 await self._stopping.wait()

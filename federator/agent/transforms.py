@@ -1,7 +1,7 @@
 """What is taken out of an object before anything else sees it.
 
 A transform returns the object with the content hash of what is left; an object that has a hash already is returned as
-it is, so transforms are idempotent (contract T1). Objects are not decoded as a whole: only the top level and `metadata`
+it is, so transforms are idempotent. Objects are not decoded as a whole: only the top level and `metadata`
 are opened, everything else is copied as bytes, in its order.
 
 Dropped from every object: `metadata.managedFields` (half of many objects, and no inventory) and the annotation

@@ -107,11 +107,11 @@ class TypeQueue:
         return older is not None
 
     def bookmark(self, resource_version: str) -> None:
-        """Queues a bookmark, only while the queue takes changes; one at the tail gives way to it."""
+        """Queues a bookmark, only while the queue takes changes; an older one gives way if no change lies between."""
         self._mark(Bookmark(resource_version))
 
     def report(self, status: TypeStatus) -> None:
-        """Queues a change of state; one at the tail gives way to it.
+        """Queues a change of state; an older one gives way if no change of an object lies between.
 
         That a type is gone or not collected supersedes everything else. That it is LIVE again says nothing while a
         list is awaited: the end of the snapshot will say it.
@@ -216,10 +216,13 @@ class TypeQueue:
         return SnapshotItems(tuple(changes))
 
     def _mark(self, marker: Bookmark | TypeStatus) -> None:
-        if self._entries:
-            tail = next(reversed(self._entries))
-            if type(self._entries[tail]) is type(marker):
-                del self._entries[tail]
+        for key in reversed(self._entries):
+            entry = self._entries[key]
+            if type(entry) is type(marker):
+                del self._entries[key]
+                break
+            if isinstance(entry, Change):
+                break
         self._entries[self._next_marker] = marker
         self._next_marker += 1
 

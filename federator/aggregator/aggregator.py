@@ -22,6 +22,7 @@ from federator.aggregator.metrics import aggregator_metrics
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.aggregator.serve.watch_hub import WatchHub
 from federator.aggregator.settings import AggregatorSettings
+from federator.errors import LedgerError
 from federator.observability.address import require_local
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.observability.http import ObservabilityServer
@@ -32,6 +33,10 @@ log = structlog.get_logger(__name__)
 
 _INVENTORY = inventory_pb2.DESCRIPTOR.services_by_name["InventoryService"].full_name
 _INGEST = ingest_pb2.DESCRIPTOR.services_by_name["IngestService"].full_name
+
+
+CROWDED = 0.8
+"""Part of the ledger's room from which on the older half of the history is given up at each look, whatever its age."""
 
 
 class Aggregator:
@@ -128,13 +133,27 @@ class Aggregator:
         return await asyncio.to_thread(LmdbLedger.open, directory)
 
     async def _compact(self, parts: _Parts) -> None:
-        """Forgets history that is older than it has to be kept, up to what somebody still reads."""
+        """Forgets history that is older than it has to be kept, or that there is no room for.
+
+        Never beyond what somebody still reads. A ledger that cannot be written is tried again: reading goes on.
+        """
+        ledger = parts.ledger
         while True:
             await asyncio.sleep(self._settings.compaction_interval)
-            wanted = parts.ledger.revision_at(int((time.time() - self._settings.history) * 1000))
+            wanted = ledger.revision_at(int((time.time() - self._settings.history) * 1000))
+            statistics = ledger.statistics()
+            used = statistics.get("used_bytes", statistics["bytes"]) / statistics["max_bytes"]
+            if used > CROWDED:
+                wanted = max(wanted, ledger.oldest_revision + (ledger.revision - ledger.oldest_revision) // 2)
+                log.warning("history is shortened, the ledger is nearly full", used=round(used, 2))
             revision = min(wanted, parts.inventory.oldest_pinned_revision)
-            if revision > parts.ledger.oldest_revision:
-                dropped = await parts.ledger.compact(revision)
+            if revision <= ledger.oldest_revision:
+                continue
+            try:
+                dropped = await ledger.compact(revision)
+            except LedgerError as error:
+                log.error("compaction failed", cause=str(error))
+            else:
                 log.info("history compacted", revision=revision, entries=dropped)
 
 

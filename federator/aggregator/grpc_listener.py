@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -66,6 +67,8 @@ class GrpcListener:
         """
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
         _add_reflection(self.server, (*services, health.SERVICE_NAME))
+        if _is_listened_on(self._address):
+            raise InvalidInput(self._field, self._address, "an address that is free")
         try:
             port = self.server.add_insecure_port(self._address)
         except RuntimeError as error:
@@ -78,6 +81,21 @@ class GrpcListener:
         finally:
             await self._health.enter_graceful_shutdown()
             await self.server.stop(self._grace)
+
+
+def _is_listened_on(address: str) -> bool:
+    """Whether somebody listens on a unix socket. gRPC would take its path away from them, in silence."""
+    if not address.startswith("unix:"):
+        return False
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address.removeprefix("unix:").removeprefix("//"))
+        except BlockingIOError:
+            return True  # it has more callers than it takes
+        except OSError:
+            return False
+        return True
 
 
 def _with_port(address: str, port: int) -> str:

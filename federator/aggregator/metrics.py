@@ -28,7 +28,7 @@ def aggregator_metrics(
     """All families of an aggregator. A cluster that was removed leaves no series behind."""
     members = {name: record for name, record in clusters.items() if record.state is not ClusterState.REMOVED}
     yield from _cluster_metrics(members, view)
-    yield from _content_metrics(statistics["merge"], view)
+    yield from _content_metrics(statistics["merge"], members, view)
     yield from _ingest_metrics(statistics["ingest"], members)
     yield from _ledger_metrics(statistics["ledger"], commit_durations)
     yield from _serve_metrics(statistics["serve"])
@@ -59,10 +59,13 @@ def _cluster_metrics(members: Mapping[ClusterID, ClusterRecord], view: MergedVie
     yield from (info, state, proved)
 
 
-def _content_metrics(merge: Mapping[str, Any], view: MergedView) -> Iterator[Metric]:
+def _content_metrics(
+    merge: Mapping[str, Any], members: Mapping[ClusterID, ClusterRecord], view: MergedView
+) -> Iterator[Metric]:
     objects = GaugeMetricFamily("federator_objects", "Objects held.", labels=(MEMBER, "resource"))
     for (cluster_id, resource), number in view.indexer.objects().items():
-        objects.add_metric((cluster_id, str(resource)), number)
+        if cluster_id in members:
+            objects.add_metric((cluster_id, str(resource)), number)
     yield objects
     entries = GaugeMetricFamily("federator_index_entries", "Values in an index.", labels=("index",))
     for name, number in merge.items():

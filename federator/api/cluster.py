@@ -48,6 +48,16 @@ class TypeState(StrEnum):
     STALE = "STALE"
 
 
+STAND_IN_PREFIX = "server-"
+"""Begins what stands in for the UID of a cluster whose kube-system namespace may not be read: a hash of server and CA,
+which changes with either."""
+
+
+def is_stand_in(cluster_uid: str) -> bool:
+    """Whether a cluster UID only stands in for the real one."""
+    return cluster_uid.startswith(STAND_IN_PREFIX)
+
+
 def parse_cluster_id(text: str, *, field: str = "cluster_id") -> ClusterID:
     """Returns `text` as a ClusterID.
 

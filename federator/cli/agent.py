@@ -25,6 +25,7 @@ from federator.cli.collecting import (
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, run_service
 from federator.errors import InvalidInput
+from federator.kube.kubeconfig import Kubeconfig
 from federator.kube.member_client import MemberClient
 from federator.observability.http import ObservabilityServer
 from federator.observability.logs import configure_logging
@@ -72,14 +73,15 @@ def agent(
         raise InvalidInput("--in-cluster", "together with --context or --kubeconfig", "one or the other")
 
     async def run() -> None:
-        client = MemberClient.in_cluster() if in_cluster else MemberClient.from_kubeconfig(context, path=kubeconfig)
-        named = (
-            parse_cluster_id(cluster_id, field="--cluster-id") if cluster_id else normalise_cluster_id(client.context)
-        )
+        # The current context has a name too, and that is the cluster's.
+        name = "" if in_cluster else Kubeconfig.load(kubeconfig).context(context).name
+        client = MemberClient.in_cluster() if in_cluster else MemberClient.from_kubeconfig(name, path=kubeconfig)
+        given = None if cluster_id is None else parse_cluster_id(cluster_id, field="--cluster-id")
+        named = given or normalise_cluster_id(name)
         settings = AgentSettings(
             cluster_id=named,
             aggregator=aggregator,
-            display_name=named if in_cluster else client.context,
+            display_name=name or named,
             source="in-cluster" if in_cluster else "kubeconfig",
             replace=replace,
             resources=resource_names(resource),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable, Coroutine
@@ -86,7 +87,7 @@ def duration(text: str, *, field: str) -> float:
         seconds = float(days or 0) * 24 * 3600 + (durationpy.from_str(rest).total_seconds() if rest else 0.0)
     except (ValueError, durationpy.DurationError) as error:
         raise InvalidInput(field, text, "a duration such as 90s, 1h30m or 7d") from error
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise InvalidInput(field, text, "a duration above zero, such as 90s, 1h30m or 7d")
     return seconds
 

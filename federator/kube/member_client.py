@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from kubernetes.aio.client import ApiClient
 
+from federator.api.cluster import STAND_IN_PREFIX
 from federator.api.object import decode_meta
 from federator.errors import CredentialsError, FederatorError, KubeStatusError
 from federator.kube.credentials import CredentialsSource, InClusterCredentials, KubeconfigCredentials
@@ -314,7 +315,7 @@ class MemberClient:
                 self._received_bytes += len(chunk)
                 yield chunk
         except TRANSPORT_ERRORS as error:
-            # A reset, a FIN in the middle or the deadline: for whoever watches the same as an end (contract D4).
+            # A reset, a FIN in the middle or the deadline: for whoever watches the same as an end.
             log.debug("watch broke off", context=self.context, path=path, cause=unreachable("", error).cause)
 
     async def _new_credentials(self, refused: _Session) -> None:
@@ -358,4 +359,4 @@ class _Version(msgspec.Struct):
 
 def _stand_in_uid(configuration: Any) -> str:
     authority = Path(configuration.ssl_ca_cert).read_bytes() if configuration.ssl_ca_cert else b""
-    return "server-" + hashlib.sha256(configuration.host.encode() + b"\n" + authority).hexdigest()[:32]
+    return STAND_IN_PREFIX + hashlib.sha256(configuration.host.encode() + b"\n" + authority).hexdigest()[:32]

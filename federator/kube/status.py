@@ -67,7 +67,7 @@ def frame_error(raw: bytes | msgspec.Raw) -> KubeStatusError:
 
 
 def undecodable(message: str, *, in_stream: bool) -> KubeStatusError:
-    """The error for an answer that is not what the API promises: an internal error of the server (contract D4)."""
+    """The error for an answer that is not what the API promises: an internal error of the server."""
     return KubeStatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalError", message, in_stream=in_stream)
 
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from federator.errors import InvalidInput
 from federator.observability.address import require_local, split_address
 
 ReadyCheck = Callable[[], str | None]
@@ -33,7 +34,8 @@ class ObservabilityServer:
         Raises:
             InvalidInput: the address is not a loopback address.
         """
-        self._host, self._port = split_address(require_local(address, field="http-listen"), field="http-listen")
+        self._address = require_local(address, field="http-listen")
+        self._host, self._port = split_address(address, field="http-listen")
         self._registry = registry
         self._checks = checks
         app = web.Application()
@@ -53,9 +55,17 @@ class ObservabilityServer:
         return self._port
 
     async def __aenter__(self) -> Self:
+        """Listens.
+
+        Raises:
+            InvalidInput: the address cannot be listened on.
+        """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise InvalidInput("http-listen", self._address, "an address that is free") from error
         self._port = self._runner.addresses[0][1]
         return self
 

@@ -5,9 +5,10 @@
              all here                             v
     LIVE <─────────── RECOVERING <── back ────── STALE
 
-A cluster is LIVE when no collected type is SYNCING or STALE and the agent has said where each type stands since its
-session opened. Once LIVE, single types may go STALE; the cluster follows only when all have. DENIED types count for
-nothing. Nothing here deletes because of silence: a cluster that cannot be heard keeps its objects.
+A cluster is LIVE when no collected type is SYNCING or STALE, but for one that has failed for a while (`BROKEN_AFTER`),
+and the agent has said where each type stands since its session opened. Once LIVE, single types may go STALE; the
+cluster follows only when all have. DENIED types count for nothing. Nothing here deletes because of silence: a cluster
+that cannot be heard keeps its objects.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterRecord, Delete, TypeRecord
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import ClusterHeld, ClusterUIDChanged, FederatorError, SessionFenced
+from federator.errors import ClusterHeld, ClusterUIDChanged, FederatorError, LedgerError, SessionFenced
 
 log = structlog.get_logger(__name__)
 
 LISTING_ANEW = "listing anew"
+
+BROKEN_AFTER = 60.0
+"""Seconds a type may fail before the cluster becomes LIVE without it: one dead conversion webhook must not make every
+answer of a cluster incomplete. The type itself stays STALE. Longer than the types need to come back after an outage."""
 
 _NOT_FOLLOWED = frozenset({TypeState.ABSENT, TypeState.NOT_COLLECTED})
 _UNIMPORTANT = _NOT_FOLLOWED | {TypeState.DENIED}
@@ -84,6 +89,7 @@ class _Member(msgspec.Struct):
     collected: dict[GroupResource, ResourceType] = {}
     unconfirmed: set[GroupResource] = set()
     failing: dict[GroupResource, str] = {}
+    failing_since: dict[GroupResource, float] = {}
 
 
 class ClusterLifecycle:
@@ -126,12 +132,19 @@ class ClusterLifecycle:
             await asyncio.sleep(interval)
             # A process that did not run could not hear either; its lateness says nothing about the agents.
             if self._clock() - before < 2 * interval:
-                await self.look()
+                try:
+                    await self.look()
+                except LedgerError as error:
+                    # A disk that is full for the moment must not end the reading side; the next look says it again.
+                    log.error("cluster states could not be written", cause=str(error))
 
     async def look(self) -> None:
         """Makes clusters STALE that have been silent for two heartbeats."""
         for cluster_id, member in list(self._members.items()):
             silence = self._clock() - member.heard_at
+            if member.failing and not member.is_silent:
+                async with self._lock(cluster_id):
+                    await self._settle(cluster_id, member)
             if member.is_silent or silence <= self._settings.silence:
                 continue
             async with self._lock(cluster_id):
@@ -221,6 +234,7 @@ class ClusterLifecycle:
         member = self._member(cluster_id, term)
         resource = resource_type.group_resource
         async with self._lock(cluster_id):
+            self._member(cluster_id, term)  # again: another session may have come while this one waited
             await self._ledger.set_type_state(cluster_id, resource_type, state, reason)
             member.unconfirmed.discard(resource)
             member.failing.pop(resource, None)
@@ -230,6 +244,9 @@ class ClusterLifecycle:
                 member.collected[resource] = resource_type
             if state is TypeState.STALE:
                 member.failing[resource] = reason
+                member.failing_since.setdefault(resource, self._clock())
+            else:
+                member.failing_since.pop(resource, None)
             await self._settle(cluster_id, member)
 
     async def type_begun(self, cluster_id: ClusterID, term: int, resource_type: ResourceType) -> None:
@@ -240,6 +257,7 @@ class ClusterLifecycle:
         """
         member = self._member(cluster_id, term)
         async with self._lock(cluster_id):
+            self._member(cluster_id, term)
             member.collected[resource_type.group_resource] = resource_type
             known = self._type(cluster_id, resource_type.group_resource)
             if known is None or known.state in _UNIMPORTANT:
@@ -291,12 +309,18 @@ class ClusterLifecycle:
         important = [resource for resource in member.collected if states.get(resource) not in _UNIMPORTANT]
         if important and all(resource in member.failing for resource in important):
             await self._enter(cluster_id, ClusterState.STALE, next(iter(member.failing.values())))
-        elif all(states.get(one) is TypeState.LIVE and one not in member.unconfirmed for one in important):
+        elif member.unconfirmed.isdisjoint(important) and all(
+            states.get(one) is TypeState.LIVE or self._is_broken(member, one) for one in important
+        ):
             if state is ClusterState.STALE:
                 await self._enter(cluster_id, ClusterState.RECOVERING, "")
             await self._enter(cluster_id, ClusterState.LIVE, "")
         elif state in {ClusterState.STALE, ClusterState.JOINING}:
             await self._enter(cluster_id, _back(state), "")
+
+    def _is_broken(self, member: _Member, resource: GroupResource) -> bool:
+        since = member.failing_since.get(resource)
+        return since is not None and self._clock() - since > BROKEN_AFTER
 
     async def _enter(self, cluster_id: ClusterID, state: ClusterState, reason: str) -> None:
         known = self._ledger.clusters()[cluster_id]

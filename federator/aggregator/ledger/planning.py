@@ -25,7 +25,7 @@ from federator.aggregator.ledger.records import (
     TypeEntry,
     TypeRecord,
 )
-from federator.api.cluster import ClusterID, ClusterState, TypeState, parse_cluster_id
+from federator.api.cluster import ClusterID, ClusterState, TypeState, is_stand_in, parse_cluster_id
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.api.resource_version import is_older
@@ -184,7 +184,7 @@ def plan_session(view: View, wanted: ClusterRecord, now_ms: int) -> tuple[Plan, 
 
     Raises:
         InvalidInput: the ID is malformed.
-        ClusterUIDChanged: the ID is known with another UID.
+        ClusterUIDChanged: the ID is known with another UID; a stand-in is no other UID, it proves nothing.
         ClusterUIDKnown: the UID is a member under another ID.
     """
     cluster_id = parse_cluster_id(wanted.cluster_id)
@@ -196,7 +196,9 @@ def plan_session(view: View, wanted: ClusterRecord, now_ms: int) -> tuple[Plan, 
     known = view.cluster(cluster_id)
     if known is None or known.state is ClusterState.REMOVED:
         record = _join(draft, view, wanted, known)
-    elif known.cluster_uid != wanted.cluster_uid:
+    elif known.cluster_uid != wanted.cluster_uid and not (
+        is_stand_in(known.cluster_uid) or is_stand_in(wanted.cluster_uid)
+    ):
         raise ClusterUIDChanged(cluster_id, known.cluster_uid, wanted.cluster_uid)
     else:
         is_same_instance = known.agent_instance == wanted.agent_instance

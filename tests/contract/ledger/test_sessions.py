@@ -109,6 +109,14 @@ async def test_a_known_id_with_another_uid_is_refused(ledger: Ledger) -> None:
     assert ledger.clusters()[BERLIN].term == 1
 
 
+async def test_a_uid_that_only_stands_in_is_no_other_uid(ledger: Ledger) -> None:
+    """An agent that may not read kube-system at first, or not any more, reaches the same cluster."""
+    await Member.join(ledger, uid="server-0123")
+    assert (await Member.join(ledger, uid="uid-1")).record.cluster_uid == "uid-1"
+    await Member.join(ledger, uid="server-4567")
+    assert ledger.clusters()[BERLIN].term == 3
+
+
 async def test_a_known_uid_under_another_id_is_refused(ledger: Ledger) -> None:
     await Member.join(ledger, "berlin", uid="uid-1")
     with pytest.raises(ClusterUIDKnown) as caught:

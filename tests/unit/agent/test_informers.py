@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from federator.agent.frame import TypeStatus
 from federator.agent.informers import Informers
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
@@ -59,6 +60,18 @@ async def test_after_an_outage_all_types_are_back_soon_after_the_first() -> None
             await asyncio.sleep(0.1)
         assert loop.time() - first < 6, "the others would have waited up to a minute"
         assert cluster.lists.total() == len(TYPES), "and nobody listed anew"
+
+
+async def test_a_type_that_is_served_and_not_collected_any_more_is_not_told_absent() -> None:
+    cluster = ScriptedCluster(*TYPES)
+    async with running(cluster) as informers:
+        outbox = informers._outbox
+        outbox.report(WIDGETS, TypeState.NOT_COLLECTED, "not asked for")
+        informers.set_types([each for each in TYPES if each != WIDGETS])
+        await asyncio.sleep(1)
+        outbox.resume(0, snapshot_all=False, window_bytes=1 << 20)
+        told = [frame.content for frame in iter(outbox.take, None) if frame.type == WIDGETS]
+        assert [content.state for content in told if isinstance(content, TypeStatus)] == [TypeState.NOT_COLLECTED]
 
 
 async def test_a_type_that_alone_is_unreachable_keeps_its_delays() -> None:

@@ -240,6 +240,18 @@ class TestResuming:
         box.sink.replaced_all("9", [])
         assert [frame.sequence for frame in box.take_all()] == [1, 2]
 
+    def test_an_aggregator_that_lost_what_it_had_acknowledged_gets_lists(self) -> None:
+        """A ledger restored from a backup knows this instance, but less of it than it once said."""
+        box = Box()
+        before = box.outbox.statistics()["sequence"]
+        box.sink.upserted(pod("a", 2))
+        box.drain()
+        box.outbox.suspend()
+        box.outbox.resume(before, snapshot_all=False, window_bytes=WINDOW)
+        assert box.lists == 1
+        box.sink.replaced_all("9", [pod("a", 2)])
+        assert written(box.drain()) == ["SnapshotBegin", ["a@2"], "SnapshotEnd"]
+
     def test_a_state_that_was_in_flight_is_told_again(self) -> None:
         box = Box()
         box.outbox.report(PODS, TypeState.DENIED, "forbidden")
@@ -258,6 +270,21 @@ class TestStates:
         assert box.drain() == [TypeStatus(TypeState.STALE, "refused")]
         box.outbox.report(PODS, TypeState.STALE, "refused")
         assert box.drain() == []
+
+    def test_states_and_bookmarks_that_alternate_stay_few(self) -> None:
+        """An agent that finds no aggregator for days, beside an apiserver that comes and goes."""
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        for number in range(3, 1000):
+            box.outbox.report(PODS, TypeState.STALE if number % 2 else TypeState.LIVE, "refused" if number % 2 else "")
+            box.sink.bookmark(str(number))
+        assert written(box.drain()) == [["a@2"], "STALE", "bookmark 999"]
+
+    def test_a_type_told_not_collected_is_retired(self) -> None:
+        box = Box()
+        assert not box.outbox.is_retired(PODS.group_resource)
+        box.outbox.report(PODS, TypeState.NOT_COLLECTED, "not asked for")
+        assert box.outbox.is_retired(PODS.group_resource)
 
     def test_live_says_nothing_while_a_list_is_awaited(self) -> None:
         box = Box()

@@ -227,6 +227,11 @@ async def test_stopped_without_a_session_it_returns_at_once(address: str) -> Non
         await task
 
 
+async def test_the_wait_stays_a_wait_after_days_of_attempts(address: str) -> None:
+    running = Running(Scripted(), address, backoff_min=0.001, backoff_max=0.002)
+    await running.pusher._back_off(100_000)
+
+
 async def test_a_gap_ends_the_session_and_the_next_one_goes_on_from_what_is_durable(address: str) -> None:
     aggregator = Scripted()
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle, Opened
+from federator.aggregator.ingest.lifecycle import BROKEN_AFTER, Candidate, ClusterLifecycle, Opened
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import ClusterRecord
@@ -126,6 +126,22 @@ async def test_a_denied_type_counts_for_nothing_and_an_unconfirmed_one_does(worl
     assert world.state() is ClusterState.SYNCING
     await world.lifecycle.type_told(C, term, NODES, TypeState.LIVE)
     assert world.state() is ClusterState.LIVE
+
+
+async def test_a_type_that_stays_broken_holds_the_cluster_up_for_a_minute_only(world: World) -> None:
+    term = (await world.open()).record.term
+    await world.lifecycle.type_told(C, term, NODES, TypeState.LIVE)
+    await world.lifecycle.type_told(C, term, PODS, TypeState.STALE, "500: conversion webhook failed")
+    for _ in range(7):
+        assert world.state() is ClusterState.SYNCING
+        world.now += BROKEN_AFTER / 7
+        await world.lifecycle.heard(C, term)
+        await world.lifecycle.look()
+    world.now += 1
+    await world.lifecycle.look()
+    assert world.state() is ClusterState.LIVE
+    (pods,) = (one for one in world.ledger.types(C) if one.type == PODS)
+    assert pods.state is TypeState.STALE, "the type itself is honest"
 
 
 async def test_a_cluster_whose_types_are_all_denied_is_live(world: World) -> None:
