@@ -65,6 +65,10 @@ async def _until_signal(main: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         if not stopped:
             raise
+    finally:
+        # uvloop leaves its handlers behind, which would swallow what is sent to the process from here on.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
