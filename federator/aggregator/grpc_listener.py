@@ -90,7 +90,7 @@ def _is_listened_on(address: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
-            probe.connect(address.removeprefix("unix:").removeprefix("//"))
+            probe.connect(address.removeprefix("unix:"))
         except BlockingIOError:
             return True  # it has more callers than it takes
         except OSError:

@@ -225,8 +225,11 @@ async def test_one_that_cannot_start_stops_the_others(tmp_path: Path) -> None:
 
 
 _OWNER = """
-import asyncio, pathlib, sys
+import asyncio, pathlib, signal, sys
 from federator.testing import ControlPlane
+
+# As in a terminal: a test run in the background hands down that it ignores Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main():
     async with ControlPlane() as plane:

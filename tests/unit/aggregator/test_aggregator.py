@@ -19,8 +19,9 @@ from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.api.cluster import ClusterID
 from federator.api.resource import ResourceType
-from federator.errors import InvalidInput, LedgerLocked
+from federator.errors import AggregatorUnreachable, InvalidInput, LedgerLocked
 from federator.v1 import inventory_pb2, inventory_pb2_grpc
+from federator.wire.status import from_rpc_error
 from tests.contract.ledger.member import Member, put
 from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
@@ -174,11 +175,16 @@ async def test_cancelled_it_leaves_no_task_no_listener_and_no_lock(tmp_path: Pat
             watch: Any = inventory_pb2_grpc.InventoryServiceStub(channel).Watch(
                 inventory_pb2.WatchRequest(selection=inventory_pb2.Selection(resources=["pods"]))
             )
-            await watch.read()
+            await eventually(lambda: aggregator.statistics()["serve"]["watchers_live"] == 1)
             run = next(task for task in asyncio.all_tasks() if task.get_name() == "aggregator")
             run.cancel()
             await asyncio.wait([run])
             assert run.cancelled()
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                _ = [response async for response in watch]
+            error = from_rpc_error(ended.value, aggregator.address)
+            assert isinstance(error, AggregatorUnreachable)
+            assert error.cause == "it is shutting down", "told to come back, not cut off"
     pushes.cancel()
     await asyncio.wait([pushes])
     assert asyncio.all_tasks() == before
