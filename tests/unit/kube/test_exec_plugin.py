@@ -122,7 +122,7 @@ async def test_cancelling_kills_the_plugin(tmp_path: Path) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not alive(int(file.read_text()))
+    await eventually(lambda: not alive(int(file.read_text())))
 
 
 async def test_a_plugin_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
