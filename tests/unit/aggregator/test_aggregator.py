@@ -113,8 +113,8 @@ async def test_metrics_tell_of_all_parts_and_members(tmp_path: Path) -> None:
     (objects,) = families["federator_objects"].samples
     assert (objects.labels, objects.value) == ({"member_cluster": "berlin", "resource": "pods"}, 1)
     # The agent's end may have been committed since.
-    oldest, newest = (aggregator.statistics()["ledger"][name] for name in ("oldest_revision", "revision"))
-    assert oldest < families["federator_ledger_revision"].samples[0].value <= newest
+    ledger: Any = aggregator.statistics()["ledger"]
+    assert ledger["oldest_revision"] < families["federator_ledger_revision"].samples[0].value <= ledger["revision"]
     assert families["federator_ledger_commit_duration_seconds"].type == "histogram"
     assert families["federator_more"].samples[0].value == 7
     assert {"federator_ledger_bytes", "federator_event_loop_lag_seconds", "grpc_server_started"} <= set(families)
