@@ -15,7 +15,7 @@ from federator.agent.frame import (
     SnapshotItems,
     TypeStatus,
 )
-from federator.api.cluster import TypeState
+from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 
@@ -25,7 +25,6 @@ MAX_CHANGES = 1024
 MAX_SNAPSHOT_ITEMS = 256
 """Objects in one frame of a snapshot. They are compressed as the frame is cut, about 5 ms of the loop at a time."""
 
-LISTING_ANEW = "listing anew"
 
 _BEHIND = TypeStatus(TypeState.STALE, LISTING_ANEW)
 _NEVER_TOLD = TypeStatus(TypeState.SYNCING)

@@ -58,6 +58,10 @@ def is_stand_in(cluster_uid: str) -> bool:
     return cluster_uid.startswith(STAND_IN_PREFIX)
 
 
+LISTING_ANEW = "listing anew"
+"""Reason of a STALE type that both ends of the push protocol give while a full listing is on its way."""
+
+
 def parse_cluster_id(text: str, *, field: str = "cluster_id") -> ClusterID:
     """Returns `text` as a ClusterID.
 

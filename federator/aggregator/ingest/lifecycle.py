@@ -27,13 +27,11 @@ from federator.aggregator.ingest.freshness_sink import FreshnessSink
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterRecord, Delete, TypeRecord
-from federator.api.cluster import ClusterID, ClusterState, TypeState
+from federator.api.cluster import LISTING_ANEW, ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import ClusterHeld, ClusterUIDChanged, FederatorError, LedgerError, SessionFenced
 
 log = structlog.get_logger(__name__)
-
-LISTING_ANEW = "listing anew"
 
 BROKEN_AFTER = 60.0
 """Seconds a type may fail before the cluster becomes LIVE without it: one dead conversion webhook must not make every

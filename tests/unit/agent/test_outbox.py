@@ -20,8 +20,7 @@ from federator.agent.frame import (
     TypeStatus,
 )
 from federator.agent.outbox import Outbox, TypeSink
-from federator.agent.type_queue import LISTING_ANEW
-from federator.api.cluster import TypeState
+from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, NODES, PODS
 
