@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import warnings
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import hypothesis
+import looptime
 import pytest
 
+# Few examples each time, since every run draws others; `make torture` takes the thorough profile.
+hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
+hypothesis.settings.register_profile("thorough", max_examples=2_000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
-@pytest.fixture(autouse=True)
-def _close_the_loop_that_looptime_leaves() -> Iterator[None]:
-    """The plugin looptime asks the policy for a loop around synchronous tests; nobody else would close it."""
-    yield
-    with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
-        warnings.simplefilter("ignore", DeprecationWarning)
-        loop = asyncio.get_event_loop_policy().get_event_loop()
-        if not loop.is_running():
-            loop.close()
-            asyncio.get_event_loop_policy().set_event_loop(None)
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Names the marker whose plugin is switched off: that one patches the loop of every test, at a price."""
+    config.addinivalue_line("markers", "looptime: the test's loop does not sleep, its time jumps")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], Any]]:
+    """The loop of an asynchronous test."""
+    return {"loop": looptime.new_event_loop if item.get_closest_marker("looptime") else asyncio.new_event_loop}
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -75,13 +75,11 @@ async def run(open_ledger: Callable[[], Ledger], steps: Steps) -> None:
         await ledger.close()
 
 
-@settings(max_examples=100, deadline=None)
 @given(steps=_steps)
 def test_in_memory(steps: Steps) -> None:
     asyncio.run(run(MemoryLedger, steps))
 
 
-@settings(max_examples=20, deadline=None)
 @given(steps=_steps)
 def test_in_lmdb(steps: Steps) -> None:
     with tempfile.TemporaryDirectory() as folder:

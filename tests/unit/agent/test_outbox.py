@@ -519,4 +519,4 @@ class AnyFailures(RuleBasedStateMachine):
 
 
 TestAnyFailures = AnyFailures.TestCase
-TestAnyFailures.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyFailures.settings = settings(stateful_step_count=40)

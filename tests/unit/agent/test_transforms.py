@@ -98,7 +98,10 @@ class TestBookkeeping:
 
     @given(
         st.dictionaries(st.sampled_from(["a", LAST_APPLIED, "managedFields", "b"]), st.text(), max_size=4),
-        st.lists(st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner))),
+        st.lists(
+            st.recursive(st.text() | st.integers(), lambda inner: st.dictionaries(st.text(), inner), max_leaves=5),
+            max_size=4,
+        ),
         st.permutations(["name", "annotations", "managedFields", "uid"]),
     )
     def test_any_metadata_in_any_order_gives_what_decoding_it_whole_would(

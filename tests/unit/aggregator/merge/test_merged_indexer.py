@@ -95,7 +95,7 @@ selections = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(commits, st.lists(selections, min_size=1, max_size=4))
 async def test_a_selection_by_bitmaps_equals_brute_force(
     history: list[tuple[str, str, list[Put | Delete]]], asked: list[Selection]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from federator.testing.__main__ import main
-from tests.unit.testing.conftest import FakeGo
+from tests.integration.processes.conftest import FakeGo
 
 
 def test_a_build_that_fails_says_why_and_has_an_exit_code(

@@ -11,7 +11,7 @@ import pytest
 from federator.errors import InvalidInput, TestbedError
 from federator.testing.binaries import CONTROL_PLANE, PACKAGES, cache_key, cache_root, provide
 from federator.testing.go_toolchain import ToolsModule
-from tests.unit.testing.conftest import FakeGo
+from tests.integration.processes.conftest import FakeGo
 
 
 async def test_the_missing_are_built_once_and_then_found(fake_go: FakeGo) -> None:
