@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import msgspec
@@ -45,6 +46,18 @@ class ListPage(msgspec.Struct, frozen=True):
     objects: list[KubeObject]
     continue_token: str = ""
     skipped: tuple[str, ...] = ()
+
+
+Known = Callable[[str, str], KubeObject | None]
+"""Gives the object that is held for a namespace and a name, or None.
+
+A list that finds the same UID and resourceVersion gives this object once more and not a copy of it, so that a relist
+takes memory only for what changed.
+"""
+
+
+def nothing_known(namespace: str, name: str) -> KubeObject | None:
+    """The `Known` of one who holds nothing, or trusts nothing of it."""
 
 
 class WatchEventType(StrEnum):

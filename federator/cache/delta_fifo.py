@@ -358,7 +358,9 @@ class DeltaFIFO:
     async def _transform_all(self, objects: Sequence[KubeObject]) -> list[KubeObject]:
         kept = []
         for position, obj in enumerate(objects, 1):
-            transformed = self._transformed(obj)
+            # A list may give stored objects again, which were transformed when they came.
+            is_stored = self._known_objects.get_by_key(obj.key) is obj
+            transformed = obj if is_stored else self._transformed(obj)
             if transformed is not None:
                 kept.append(transformed)
             if position % _TRANSFORMS_PER_TURN == 0:

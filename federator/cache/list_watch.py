@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from federator.api.list_watch import ListOptions, ListPage, WatchEvent
+from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, nothing_known
 
 
 class ListWatch(Protocol):
@@ -21,8 +21,11 @@ class ListWatch(Protocol):
     A watch that ends cleanly or probably cleanly (last chunk, FIN, reset between frames) ends its iterator.
     """
 
-    async def list(self, options: ListOptions) -> ListPage:
-        """Sends one LIST request and returns its one page; following `continue_token` is the caller's work."""
+    async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
+        """Sends one LIST request and returns its one page; following `continue_token` is the caller's work.
+
+        What is `known` in the state that the server tells may be given again as it is.
+        """
         ...
 
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:

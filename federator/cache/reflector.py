@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from federator.api import resource_version as versions
-from federator.api.list_watch import ListOptions, WatchEvent, WatchEventType
+from federator.api.list_watch import Known, ListOptions, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
 from federator.cache.clock import loop_time
@@ -102,6 +102,7 @@ class Reflector:
         min_watch_timeout: int = MIN_WATCH_TIMEOUT,
         resync_period: Callable[[], float] | None = None,
         should_resync: Callable[[], bool] | None = None,
+        known: Known = nothing_known,
         backoff: Backoff | None = None,
         uniform: Callable[[], float] = random.random,
     ) -> None:
@@ -116,6 +117,7 @@ class Reflector:
             min_watch_timeout: seconds; less than 300 is taken as 300.
             resync_period: returns the seconds between looks at `should_resync`, 0 for none; asked before each look.
             should_resync: whether anybody wants the store resynced.
+            known: what the store has; a list of what did not change then takes no memory.
             backoff: the schedule of delays.
             uniform: draws from [0, 1) for the lengths of watches.
         """
@@ -128,6 +130,7 @@ class Reflector:
         self._min_watch_timeout = max(min_watch_timeout, MIN_WATCH_TIMEOUT)
         self._resync_period = resync_period or (lambda: 0.0)
         self._should_resync = should_resync or (lambda: True)
+        self._known = known
         self._backoff = backoff or Backoff()
         self._uniform = uniform
         self._status = StatusRecorder()
@@ -248,7 +251,8 @@ class Reflector:
         return 0
 
     async def _list_pages(self, asked: str, limit: int) -> PagedList:
-        return await list_all(self._list_watch, ListOptions(resource_version=asked, limit=limit))
+        options = ListOptions(resource_version=asked, limit=limit)
+        return await list_all(self._list_watch, options, known=self._known)
 
     async def _watch(self) -> None:
         """Watches, resuming streams that end, until a list is needed."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from federator.api.key import local_key
+from federator.api.list_watch import nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
 from federator.cache.controller import Controller
@@ -123,10 +125,14 @@ class SharedInformer:
             page_size=page_size,
             resync_period=lambda: self._processor.resync_check_period,
             should_resync=self._processor.should_resync,
+            known=nothing_known if retain else self._known,
             backoff=backoff,
         )
         self._started = False
         self._stopped = False
+
+    def _known(self, namespace: str, name: str) -> KubeObject | None:
+        return self.indexer.get_by_key(local_key(namespace, name))
 
     @property
     def last_sync_resource_version(self) -> str:

@@ -12,7 +12,7 @@ import sys
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from federator.api.list_watch import WatchEvent, WatchEventType
+from federator.api.list_watch import Known, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 
@@ -70,8 +70,8 @@ class ObjectDecoder:
             b'{"apiVersion":%b,"kind":%b,' % (_json(self._sent_version), _json(self._sent_kind)),
         )
 
-    def decode(self, raw: bytes | msgspec.Raw) -> KubeObject:
-        """Returns the object, with bytes of its own that pin nothing else.
+    def decode(self, raw: bytes | msgspec.Raw, known: Known = nothing_known) -> KubeObject:
+        """Returns the object, with bytes of its own that pin nothing else, or the one known in this state.
 
         Raises:
             UnusableObject: it has no name or resourceVersion, or is of another type.
@@ -87,6 +87,9 @@ class ObjectDecoder:
         if not metadata.resource_version:
             raise UnusableObject(f"{namespace}/{metadata.name}: no metadata.resourceVersion")
         self._check_type(head, namespace, metadata.name)
+        held = known(namespace, metadata.name)
+        if held is not None and held.resource_version == metadata.resource_version and held.uid == metadata.uid:
+            return held
         return KubeObject(
             sys.intern(namespace),
             metadata.name,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 import msgspec
 import structlog
 
-from federator.api.list_watch import ListOptions, ListPage, WatchEvent, WatchEventType
+from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 from federator.errors import KubeStatusError
 from federator.kube.frame_reader import Frame, FrameReader
+from federator.kube.list_reader import ListBody, ListMeta, ListReader
 from federator.kube.member_client import MemberClient, Query
 from federator.kube.object_decoder import PARTIAL_METADATA_KIND, ObjectDecoder, UnusableObject
 from federator.kube.status import frame_error, is_status, undecodable
@@ -25,22 +26,6 @@ _ITEMS_PER_SLICE = 500
 _EVENT_TYPES = {str(member): member for member in WatchEventType}
 
 log = structlog.get_logger(__name__)
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str | None = None
-    continue_: str | None = msgspec.field(default=None, name="continue")
-
-
-class _List(msgspec.Struct):
-    """A list with its items undecoded; keys may come in any order, and do: custom resources put items first."""
-
-    kind: str = ""
-    metadata: _ListMeta | None = None
-    items: list[msgspec.Raw] | None = None
-
-
-_decode_list = msgspec.json.Decoder(_List).decode
 
 
 class ResourceListWatch:
@@ -69,15 +54,31 @@ class ResourceListWatch:
         self._metadata_only = metadata_only
         self._decoder = ObjectDecoder(resource_type, metadata_only=metadata_only)
 
-    async def list(self, options: ListOptions) -> ListPage:
+    async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         """Sends one LIST request and returns its page. Blocks the loop for a few milliseconds at a time.
 
-        Cancelling it closes the connection.
+        The body is decoded as it comes and is never in memory as a whole. Cancelling it closes the connection.
         """
-        body = await self._client.get(
-            self._path, self._query(options), accept=self._accept(f"{PARTIAL_METADATA_KIND}List"), verb="list"
-        )
-        return await self._page(body)
+        accept = self._accept(f"{PARTIAL_METADATA_KIND}List")
+        reader = ListReader()
+        page = Page(self._decoder, known)
+        body = self._client.stream(self._path, self._query(options), accept=accept, verb="list")
+        async with aclosing(body) as chunks:
+            async for chunk in chunks:
+                await page.take(reader.feed(chunk))
+        end = self._checked_end(reader)
+        await page.take(end.items or [])
+        if page.skipped:
+            self._client.count_skipped_objects(len(page.skipped))
+            log.warning(
+                "list items skipped",
+                context=self._client.context,
+                path=self._path,
+                count=len(page.skipped),
+                first=page.skipped[0],
+            )
+        metadata = end.metadata or ListMeta()
+        return ListPage(metadata.resource_version or "", page.objects, metadata.continue_ or "", tuple(page.skipped))
 
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """Opens a watch and gives its events, each as soon as its last byte is here.
@@ -128,42 +129,18 @@ class ResourceListWatch:
             return self._decoder.decode_bookmark(frame.object)
         return WatchEvent(event_type, self._decoder.decode(frame.object))
 
-    async def _page(self, body: bytes) -> ListPage:
-        listed = self._checked_list(body)
-        items = listed.items or []
-        objects: list[KubeObject] = []
-        skipped: list[str] = []
-        for position, item in enumerate(items):
-            if position % _ITEMS_PER_SLICE == _ITEMS_PER_SLICE - 1:
-                await asyncio.sleep(0)
-            try:
-                objects.append(self._decoder.decode(item))
-            except UnusableObject as error:
-                skipped.append(f"item {position}: {error}")
-        if skipped:
-            self._client.count_skipped_objects(len(skipped))
-            log.warning(
-                "list items skipped",
-                context=self._client.context,
-                path=self._path,
-                count=len(skipped),
-                first=skipped[0],
-            )
-        metadata = listed.metadata or _ListMeta()
-        return ListPage(metadata.resource_version or "", objects, metadata.continue_ or "", tuple(skipped))
-
-    def _checked_list(self, body: bytes) -> _List:
+    def _checked_end(self, reader: ListReader) -> ListBody:
         try:
-            listed = _decode_list(body)
+            end = reader.finish()
         except msgspec.MsgspecError as error:
             raise undecodable(f"{self._path}: the list cannot be read: {error}", in_stream=False) from None
-        if listed.kind in {"Status", "Table"}:
-            raise undecodable(f"{self._path}: a {listed.kind} instead of a list", in_stream=False)
-        if self._metadata_only and listed.kind != f"{PARTIAL_METADATA_KIND}List":
-            raise undecodable(f"{self._path}: a {listed.kind}, though only metadata was asked for", in_stream=False)
-        if listed.metadata is None or not listed.metadata.resource_version:
+        if end.kind in {"Status", "Table"}:
+            raise undecodable(f"{self._path}: a {end.kind} instead of a list", in_stream=False)
+        if self._metadata_only and end.kind != f"{PARTIAL_METADATA_KIND}List":
+            raise undecodable(f"{self._path}: a {end.kind}, though only metadata was asked for", in_stream=False)
+        if end.metadata is None or not end.metadata.resource_version:
             raise undecodable(f"{self._path}: a list without metadata.resourceVersion", in_stream=False)
-        return listed
+        return end
 
     def _query(self, options: ListOptions) -> Query:
         values = (
@@ -182,6 +159,26 @@ class ResourceListWatch:
         if not self._metadata_only:
             return "application/json"
         return f"application/json;as={partial_kind};g=meta.k8s.io;v=v1,application/json"
+
+
+class Page:
+    """Collects the objects of one page."""
+
+    def __init__(self, decoder: ObjectDecoder, known: Known = nothing_known) -> None:
+        self.objects: list[KubeObject] = []
+        self.skipped: list[str] = []
+        self._decode = decoder.decode
+        self._known = known
+
+    async def take(self, items: Sequence[msgspec.Raw]) -> None:
+        """Decodes the next items of the page."""
+        for position, item in enumerate(items, 1):
+            if not position % _ITEMS_PER_SLICE:
+                await asyncio.sleep(0)
+            try:
+                self.objects.append(self._decode(item, self._known))
+            except UnusableObject as error:
+                self.skipped.append(f"item {len(self.objects) + len(self.skipped)}: {error}")
 
 
 def _frame_failure(frame: Frame) -> KubeStatusError:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from federator.api.list_watch import ListOptions, ListPage, WatchEvent, WatchEventType
+from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
 from federator.cache.list_watch import ListWatch
@@ -197,7 +197,7 @@ class ScriptedListWatch:
         self._cluster = cluster
         self._resource = resource_type.group_resource
 
-    async def list(self, options: ListOptions) -> ListPage:
+    async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         await asyncio.sleep(0)
         self._cluster._refuse(self._resource)
         return self._cluster._listed(self._resource)

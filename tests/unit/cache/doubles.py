@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from federator.api.delta import Tombstone
-from federator.api.list_watch import ListOptions, ListPage, WatchEvent, WatchEventType
+from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.shared_informer import SharedInformer
 from federator.errors import KubeStatusError, MemberUnreachable
@@ -88,7 +89,7 @@ class ScriptedListWatch:
     def watch_versions(self) -> list[str]:
         return [options.resource_version for options in self.watches]
 
-    async def list(self, options: ListOptions) -> ListPage:
+    async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         self.lists.append(options)
         self.times.append(asyncio.get_running_loop().time())
         if not self._lists:
@@ -125,6 +126,13 @@ class ScriptedListWatch:
     async def _never(self) -> None:
         self.exhausted.set()
         await asyncio.sleep(FOREVER)
+
+
+def _decoded(obj: KubeObject, known: Known) -> KubeObject:
+    """A copy, as a decoder makes one, unless the state is known."""
+    held = known(obj.namespace, obj.name)
+    is_known = held is not None and (held.uid, held.resource_version) == (obj.uid, obj.resource_version)
+    return held if held is not None and is_known else copy.copy(obj)
 
 
 class FakeSource:
@@ -168,12 +176,12 @@ class FakeSource:
         self._history.clear()
         self._forgotten = self.version
 
-    async def list(self, options: ListOptions) -> ListPage:
+    async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         self.lists += 1
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
-        return ListPage(str(self.version), list(self.objects.values()))
+        return ListPage(str(self.version), [_decoded(obj, known) for obj in self.objects.values()])
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[WatchEvent]]:

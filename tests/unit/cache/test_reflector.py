@@ -643,7 +643,7 @@ async def test_a_cancellation_that_leaks_out_of_the_transport_does_not_end_the_r
     real_list = list_watch.list
     leaks = [asyncio.CancelledError("from a connection pool")]
 
-    async def leaking_list(options: ListOptions) -> ListPage:
+    async def leaking_list(options: ListOptions, **_: object) -> ListPage:
         if leaks:
             raise leaks.pop()
         return await real_list(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+import msgspec
 import pytest
 from structlog.typing import EventDict
 
@@ -160,6 +161,31 @@ async def test_bug20_after_an_expired_watch_each_change_is_told_exactly_once() -
     ]
     assert handler.deletes == [Tombstone("default/b", pod("b", 1))]
     assert [call[0] for call in sink.calls] == ["replaced_all", "replaced_all"]
+
+
+@pytest.mark.parametrize("keeps_raw", [True, False])
+async def test_a_relist_keeps_what_did_not_change_and_transforms_only_what_did(keeps_raw: bool) -> None:
+    source, transformed = FakeSource(pod("a", 1), pod("b", 1)), []
+    retain = None if keeps_raw else KubeObject.without_raw
+
+    def transform(obj: KubeObject) -> KubeObject:
+        transformed.append(obj.name)
+        return msgspec.structs.replace(obj, content_hash=7)
+
+    informer = informer_of(source, transform=transform, retain=retain)
+    async with running(informer):
+        await settle()
+        before = {obj.name: obj for obj in informer.indexer.list()}
+        source.cut(refused())
+        source.put("b")
+        source.compact()
+        await asyncio.sleep(5.0)
+        after = {obj.name: obj for obj in informer.indexer.list()}
+    assert [obj.content_hash for obj in after.values()] == [7, 7]
+    assert after["b"].resource_version == "101"
+    assert (after["a"] is before["a"]) is keeps_raw
+    # Without its bytes a stored object cannot stand for the listed one.
+    assert transformed == ["a", "b", *(["b"] if keeps_raw else ["a", "b"])]
 
 
 async def test_si01_indexes_added_while_running_are_complete_at_once() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
@@ -13,6 +14,8 @@ from federator.api.list_watch import ListOptions, WatchEvent, WatchEventType
 from federator.api.resource import ResourceType
 from federator.errors import KubeStatusError, MemberUnreachable
 from federator.kube import MemberClient, ResourceListWatch, member_client
+from federator.kube.object_decoder import ObjectDecoder
+from federator.kube.resource_list_watch import Page
 from tests.unit.kube.scripted_server import Exchange, Request, ScriptedServer, eventually
 
 PODS = ResourceType(group="", version="v1", resource="pods", kind="Pod", namespaced=True)
@@ -88,9 +91,7 @@ async def test_list_skips_and_names_what_it_cannot_use(server: ScriptedServer, c
     assert client.statistics()["skipped_objects"] == 3
 
 
-async def test_a_long_list_lets_other_tasks_run(server: ScriptedServer, client: MemberClient) -> None:
-    items = [pod(str(number)) for number in range(5000)]
-    scripted_body(server, json.dumps({"metadata": {"resourceVersion": "9"}, "items": items}).encode())
+async def test_a_long_run_of_items_lets_other_tasks_run() -> None:
     turns = 0
 
     async def count() -> None:
@@ -99,12 +100,46 @@ async def test_a_long_list_lets_other_tasks_run(server: ScriptedServer, client: 
             turns += 1
             await asyncio.sleep(0)
 
-    listing = list_watch(client)
-    body = await client.get("/api/v1/pods")
+    page = Page(ObjectDecoder(PODS))
     counting = asyncio.create_task(count())
-    page = await listing._page(body)
+    await page.take([msgspec.Raw(json.dumps(pod(str(number))).encode()) for number in range(5000)])
     counting.cancel()
     assert (len(page.objects), turns) == (5000, 10)
+
+
+async def test_a_list_is_decoded_while_it_comes(server: ScriptedServer, client: MemberClient) -> None:
+    """The rest of the body is sent only when the first items are decoded: nothing waits for its end."""
+    items = [pod(str(number), data="x" * 1000) for number in range(1000)]
+    body = json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": items}, separators=(",", ":"))
+    decoded = asyncio.Event()
+
+    async def script(request: Request, exchange: Exchange) -> None:
+        await exchange.raw(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body.encode())}\r\n\r\n".encode())
+        await exchange.raw(body[: len(body) // 2].encode())
+        await decoded.wait()
+        await exchange.raw(body[len(body) // 2 :].encode())
+
+    def known(namespace: str, name: str) -> None:
+        decoded.set()
+
+    server.script = script
+    async with asyncio.timeout(20):
+        page = await list_watch(client).list(ListOptions(), known=known)
+    assert [obj.name for obj in page.objects] == [str(number) for number in range(1000)]
+
+
+async def test_a_list_gives_known_objects_again(server: ScriptedServer, client: MemberClient) -> None:
+    items = [pod("same"), pod("changed"), pod("recreated"), pod("new")]
+    scripted_body(server, json.dumps({"metadata": {"resourceVersion": "9"}, "items": items}).encode())
+    first = {obj.name: obj for obj in (await list_watch(client).list(ListOptions())).objects}
+    held = {
+        "same": first["same"],
+        "changed": msgspec.structs.replace(first["changed"], resource_version="0"),
+        "recreated": msgspec.structs.replace(first["recreated"], uid="another"),
+    }
+    again = (await list_watch(client).list(ListOptions(), known=lambda _, name: held.get(name))).objects
+    assert again == list(first.values())
+    assert [obj is held.get(obj.name) for obj in again] == [True, False, False, False]
 
 
 async def test_list_query_is_what_was_asked(server: ScriptedServer, client: MemberClient) -> None:
