@@ -63,10 +63,14 @@ class Backoff:
         self._healthy_since = None
 
     def next_delay(self, retry_after: float | None = None) -> float:
-        """Something failed: returns the seconds to wait, at least those the server asked for."""
+        """Something failed: returns the seconds to wait, at least those the server asked for.
+
+        What many are asked to wait alike gets the jitter of this step on top, or they would all come back at once.
+        """
         if self._healthy_since is not None and self._clock() - self._healthy_since >= self._healthy_after:
             self._step = self._base
         self._healthy_since = None
-        delay = self._step * (1 + self._jitter * self._uniform())
+        jitter = self._step * self._jitter * self._uniform()
+        delay = self._step + jitter
         self._step = min(self._step * self._factor, self._cap)
-        return max(delay, retry_after or 0.0)
+        return max(delay, (retry_after or 0.0) + jitter)

@@ -32,6 +32,8 @@ class ReflectorStatus(msgspec.Struct, frozen=True):
         failing_since: loop time of the first failure since it was last healthy, or None while it is.
         attempts: failures in a row.
         error: the last failure; None while healthy.
+        last_received: loop time of the last frame of a watch, or None before the first.
+        waiting_for: what has not come, while it is being learnt what exists; empty otherwise.
     """
 
     state: ReflectorState
@@ -39,6 +41,8 @@ class ReflectorStatus(msgspec.Struct, frozen=True):
     failing_since: float | None
     attempts: int
     error: Exception | None
+    last_received: float | None = None
+    waiting_for: str = ""
 
 
 class StatusRecorder:
@@ -56,6 +60,8 @@ class StatusRecorder:
         self._failing_since: float | None = None
         self._attempts = 0
         self._error: Exception | None = None
+        self._last_received: float | None = None
+        self._is_initial = False
 
     @property
     def is_unreachable(self) -> bool:
@@ -66,15 +72,27 @@ class StatusRecorder:
         """A list came, or a watch ended cleanly."""
         self._last_proof = now
 
-    def opened(self, now: float) -> None:
-        """A stream was opened."""
-        self.state = ReflectorState.WATCHING
+    def opened(self, now: float, *, is_initial: bool = False) -> None:
+        """A stream was opened. `is_initial`: a watch-list, which is not a watch before its bookmark."""
+        self.state = ReflectorState.LISTING if is_initial else ReflectorState.WATCHING
         self.stream_events = 0
         self._opened_at = now
+        self._is_initial = is_initial
+
+    def initial_event(self, now: float) -> None:
+        """A watch-list brought something of what exists, which proves nothing before its end."""
+        self._last_received = now
+        self.stream_events += 1
+
+    def initial_events_ended(self, now: float) -> None:
+        """A watch-list is whole and goes on as a watch."""
+        self.state = ReflectorState.WATCHING
+        self._is_initial = False
+        self.event(now)
 
     def event(self, now: float) -> None:
         """A stream brought an event or a bookmark."""
-        self._last_proof = now
+        self._last_proof = self._last_received = now
         self.stream_events += 1
 
     def is_stream_healthy(self, now: float) -> bool:
@@ -85,6 +103,7 @@ class StatusRecorder:
         """Something failed, and with it the stream, if one was open."""
         self._settle(now)
         self._opened_at = None
+        self._is_initial = False
         self._attempts += 1
         self._error = error
         if self._failing_since is None:
@@ -93,10 +112,28 @@ class StatusRecorder:
     def status(self, now: float) -> ReflectorStatus:
         """The status as of now."""
         self._settle(now)
-        return ReflectorStatus(self.state, self._last_proof, self._failing_since, self._attempts, self._error)
+        return ReflectorStatus(
+            self.state,
+            self._last_proof,
+            self._failing_since,
+            self._attempts,
+            self._error,
+            self._last_received,
+            self._waiting_for(now),
+        )
+
+    def _waiting_for(self, now: float) -> str:
+        if self._is_initial and self._opened_at is not None:
+            since = now - self._opened_at
+            last = "no event yet"
+            if self.stream_events and self._last_received is not None:
+                last = f"last event {now - self._last_received:.0f} s ago"
+            return f"the bookmark that ends a watch-list, for {since:.0f} s; {last}"
+        return "a list" if self.state is ReflectorState.LISTING else ""
 
     def _settle(self, now: float) -> None:
-        if self.is_stream_healthy(now):
+        # A watch-list without its bookmark may stay open for long and be worth nothing.
+        if not self._is_initial and self.is_stream_healthy(now):
             self._failing_since = None
             self._attempts = 0
             self._error = None

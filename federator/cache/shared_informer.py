@@ -90,6 +90,7 @@ class SharedInformer:
         resync_period: float = 0.0,
         indexers: Mapping[str, IndexFunc] | None = None,
         page_size: int = 0,
+        use_watch_list: bool = True,
         max_backlog: int = MAX_BACKLOG,
         handler_buffer_size: int = BUFFER_SIZE,
         backoff: Backoff | None = None,
@@ -108,6 +109,7 @@ class SharedInformer:
                 handler can have any.
             indexers: index functions by name.
             page_size: objects per page of every list; 0 leaves it to the rules of `Reflector`.
+            use_watch_list: as of `Reflector`.
             max_backlog: queued deltas at which reading stops.
             handler_buffer_size: notifications that wait for a handler before they are coalesced.
             backoff: the schedule of delays after failures.
@@ -123,6 +125,7 @@ class SharedInformer:
             self._fifo,
             name=name,
             page_size=page_size,
+            use_watch_list=use_watch_list,
             resync_period=lambda: self._processor.resync_check_period,
             should_resync=self._processor.should_resync,
             known=nothing_known if retain else self._known,

@@ -16,6 +16,12 @@ MIN_SILENCE = 90.0
 SILENCE_FACTOR = 1.5
 """Silence borne, in widest gaps between bookmarks seen so far."""
 
+INITIAL_SILENCE = 30.0
+"""Seconds of silence borne while a watch-list sends what exists: a server has that at hand."""
+
+INITIAL_LENGTH = 90.0
+"""Seconds that it may take to send it. What takes longer is listed, in pages that can be resumed."""
+
 _RESCHEDULE_EVERY = 1.0
 """Seconds between two moves of the deadline, so that a storm of events does not pay for a timer each."""
 
@@ -38,6 +44,7 @@ class StreamGuard:
         self._next_reschedule = 0.0
         self._last_bookmark = 0.0
         self._bookmark_gap: float | None = None
+        self._initial_until: float | None = None  # loop time by which a watch-list has to have sent what exists
 
     @asynccontextmanager
     async def guarding(self, length: float) -> AsyncIterator[None]:
@@ -67,8 +74,9 @@ class StreamGuard:
         finally:
             self._scope = None
 
-    def opened(self, now: float) -> None:
-        """The stream is open; silence counts from here."""
+    def opened(self, now: float, *, is_initial: bool = False) -> None:
+        """The stream is open; silence counts from here. `is_initial`: a watch-list begins with what exists."""
+        self._initial_until = now + INITIAL_LENGTH if is_initial else None
         self._last_bookmark = now
         self._next_reschedule = now
         self._postpone(now)
@@ -80,6 +88,14 @@ class StreamGuard:
             self._last_bookmark = now
         self._postpone(now)
 
+    def initial_events_ended(self, now: float) -> None:
+        """The stream goes on as a watch."""
+        self._initial_until = None
+        self._last_bookmark = self._next_reschedule = now
+        if self._scope is not None:
+            self._scope.reschedule(self._deadline)
+        self._postpone(now)
+
     def interrupt(self) -> None:
         """Ends the stream that is open, if one is. Does not wait."""
         scope, self._scope = self._scope, None
@@ -89,7 +105,13 @@ class StreamGuard:
 
     def _postpone(self, now: float) -> None:
         # After an interrupt there is no scope: postponing it would undo the interrupt.
-        if self._scope is None or self._bookmark_gap is None or now < self._next_reschedule:
+        if self._scope is None or now < self._next_reschedule:
+            return
+        if self._initial_until is not None:
+            bound = min(self._initial_until, now + INITIAL_SILENCE)
+        elif self._bookmark_gap is not None:
+            bound = now + max(MIN_SILENCE, SILENCE_FACTOR * self._bookmark_gap)
+        else:
             return
         self._next_reschedule = now + _RESCHEDULE_EVERY
-        self._scope.reschedule(min(self._deadline, now + max(MIN_SILENCE, SILENCE_FACTOR * self._bookmark_gap)))
+        self._scope.reschedule(min(self._deadline, bound))

@@ -40,6 +40,10 @@ def bookmark(resource_version: int | str) -> WatchEvent:
     return WatchEvent(WatchEventType.BOOKMARK, KubeObject("", "", "", str(resource_version)))
 
 
+def initial_events_end(resource_version: int | str) -> WatchEvent:
+    return WatchEvent(WatchEventType.BOOKMARK, KubeObject("", "", "", str(resource_version)), initial_events_end=True)
+
+
 def expired(*, in_stream: bool = False) -> KubeStatusError:
     return KubeStatusError(410, "Expired", "too old resource version", in_stream=in_stream)
 
@@ -77,9 +81,15 @@ class ScriptedListWatch:
         self._watches = list(watches)
         self.lists: list[ListOptions] = []
         self.watches: list[ListOptions] = []
+        self.requests: list[ListOptions] = []
         self.times: list[float] = []
         self.open_watches = 0
         self.exhausted = asyncio.Event()
+
+    @property
+    def asked(self) -> list[tuple[float, ListOptions]]:
+        """Every request with the loop time it came at, counted from the first."""
+        return [(time - self.times[0], options) for time, options in zip(self.times, self.requests, strict=True)]
 
     @property
     def list_versions(self) -> list[str]:
@@ -91,6 +101,7 @@ class ScriptedListWatch:
 
     async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         self.lists.append(options)
+        self.requests.append(options)
         self.times.append(asyncio.get_running_loop().time())
         if not self._lists:
             await self._never()
@@ -102,6 +113,7 @@ class ScriptedListWatch:
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         self.watches.append(options)
+        self.requests.append(options)
         self.times.append(asyncio.get_running_loop().time())
         script = self._watches.pop(0) if self._watches else None
         if isinstance(script, Exception):
@@ -188,12 +200,16 @@ class FakeSource:
         self.watches += 1
         if self.failure is not None:
             raise self.failure
-        since = int(options.resource_version)
-        if since < self._forgotten:
+        since = int(options.resource_version or 0)
+        if since < self._forgotten and not options.send_initial_events:
             raise expired()
         stream: asyncio.Queue[WatchEvent | Exception | None] = asyncio.Queue()
+        if options.send_initial_events:
+            for obj in self.objects.values():
+                stream.put_nowait(added(copy.copy(obj)))
+            stream.put_nowait(initial_events_end(self.version))
         for version, event in self._history:
-            if version > since:
+            if version > since and not options.send_initial_events:
                 stream.put_nowait(event)
         self._streams.add(stream)
         try:

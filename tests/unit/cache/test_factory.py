@@ -70,7 +70,7 @@ async def test_from_start_to_shutdown(sources: Sources) -> None:
         assert lister.namespace("default").get("a") == pod("a", 1)
         assert factory.informer(PODS).indexer.index_keys(NAMESPACE_INDEX, "default") == ["default/a"]
         factory.start()
-        assert sources.by_resource["pods"].lists == 1
+        assert sources.by_resource["pods"].watches == 1
         late = factory.informer(JOBS)
         assert not late.has_synced()
         factory.start()

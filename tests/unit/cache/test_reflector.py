@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from federator.api.list_watch import ListOptions, ListPage
+from federator.api.list_watch import Known, ListOptions, ListPage, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
 from federator.cache.reflector import DIAL_SPREAD, Reflector, UnresumableWatch, VeryShortWatch
@@ -72,14 +73,18 @@ class RecordingStore:
         self.objects[obj.key] = obj
 
 
-def reflector_of(list_watch: ScriptedListWatch | FakeSource, store: RecordingStore | None = None) -> Reflector:
-    """A reflector whose delays and watch lengths have no jitter."""
+def reflector_of(
+    list_watch: ScriptedListWatch | FakeSource, store: RecordingStore | None = None, **options: Any
+) -> Reflector:
+    """A reflector that lists, and whose delays and watch lengths have no jitter."""
     return Reflector(
         list_watch,
         store or RecordingStore(),
         name="pods",
+        use_watch_list=options.pop("use_watch_list", False),
         backoff=Backoff(uniform=lambda: 0.0),
         uniform=lambda: 0.0,
+        **options,
     )
 
 
@@ -95,13 +100,16 @@ async def running(reflector: Reflector) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def run_script(
-    lists: Sequence[ListPage | Exception], watches: Sequence[Sequence[Step] | Exception] = ()
+    lists: Sequence[ListPage | Exception],
+    watches: Sequence[Sequence[Step] | Exception] = (),
+    *,
+    until: float | None = None,
 ) -> tuple[ScriptedListWatch, RecordingStore, Reflector]:
-    """Runs a reflector through a script."""
+    """Runs a reflector through a script, or for some seconds."""
     list_watch, store = ScriptedListWatch(lists, watches), RecordingStore()
     reflector = reflector_of(list_watch, store)
     async with running(reflector):
-        await list_watch.exhausted.wait()
+        await (list_watch.exhausted.wait() if until is None else asyncio.sleep(until))
     return list_watch, store, reflector
 
 
@@ -188,7 +196,7 @@ async def test_an_apiserver_that_comes_back_without_history_is_listed_after_a_fi
     dials = list_watch.times[1:9]
     assert dials[7] - dials[6] == pytest.approx(30)
     assert list_watch.times[9] - dials[7] == pytest.approx(0.8), "from the 410 to the list"
-    assert list_watch.list_versions == ["0", "10"]
+    assert list_watch.list_versions[:2] == ["0", "10"]
 
 
 async def test_an_apiserver_that_keeps_expiring_is_asked_less_and_less_often() -> None:
@@ -240,7 +248,7 @@ async def test_rf18_an_explicit_page_size_holds_for_every_list() -> None:
         page(20),
     ]
     list_watch = ScriptedListWatch(pages, [expired()])
-    reflector = Reflector(list_watch, store, name="pods", page_size=4)
+    reflector = reflector_of(list_watch, store, page_size=4)
     async with running(reflector):
         await list_watch.exhausted.wait()
     assert [(o.limit, o.continue_token) for o in list_watch.lists] == [(4, ""), (4, "C1"), (4, "C2"), (4, "")]
@@ -278,7 +286,7 @@ async def test_rf23_expiry_amid_pages_leads_to_a_full_list_of_the_same_version()
     """RF23 FullListIfExpired."""
     store = RecordingStore()
     list_watch = ScriptedListWatch([page(10), page(11, continue_token="C1"), expired(), page(12)], [expired()])
-    async with running(Reflector(list_watch, store, name="pods", page_size=4)):
+    async with running(reflector_of(list_watch, store, page_size=4)):
         await list_watch.exhausted.wait()
     assert list_watch.list_versions == ["0", "10", "", "10"]
     assert [o.limit for o in list_watch.lists] == [4, 4, 4, 0]
@@ -487,11 +495,12 @@ async def test_other_errors_of_a_stream_lead_to_a_list() -> None:
 async def test_bug1_a_stream_that_falls_silent_is_dialled_again_without_a_list() -> None:
     """Bugs 1 and 2, DEVIATE-2: 90 s, or one and a half times the widest gap between bookmarks."""
     list_watch, _, reflector = await run_script(
-        [page(10)], [[60.0, bookmark(11), 60.0, bookmark(12), FOREVER], [100.0, bookmark(13), 80.0, bookmark(14)]]
+        [page(10), page(12)],
+        [[60.0, bookmark(11), 60.0, bookmark(12), FOREVER], [100.0, bookmark(13), 80.0, bookmark(14)], [FOREVER]],
     )
-    assert list_watch.watch_versions == ["10", "12", "12"]
+    assert list_watch.watch_versions[:3] == ["10", "12", "12"]
     assert list_watch.times[2] == pytest.approx(120 + 90)
-    assert list_watch.times[3] == pytest.approx(120 + 90 + 90)
+    assert list_watch.times[3:5] == pytest.approx([120 + 90 + 90] * 2), "after a look whether it was restored"
     assert isinstance(reflector.status().error, SilentWatch)
 
 
@@ -502,9 +511,65 @@ async def test_a_gap_between_bookmarks_wider_than_usual_is_borne() -> None:
 
 async def test_a_server_that_sends_no_bookmarks_may_be_silent_for_the_whole_length() -> None:
     """The server ends the stream at its length; 15 s later it is dead."""
-    list_watch, _, _ = await run_script([page(10)], [[299.0], [FOREVER]])
-    assert list_watch.times[2] == pytest.approx(299.0)
-    assert list_watch.times[3] == pytest.approx(299.0 + 300 + GRACE)
+    list_watch, _, _ = await run_script([page(10), page(10), page(10)], [[299.0], [FOREVER], [FOREVER]])
+    dials = [time for time, options in list_watch.asked if options.timeout_seconds]
+    assert dials == pytest.approx([0, 299.0, 299.0 + 300 + GRACE])
+
+
+async def test_deviate3_a_type_long_silent_is_probed_and_a_restored_cluster_read_anew() -> None:
+    """Bug 24: a watch from a version of the future says nothing, for ever."""
+    list_watch, store, reflector = await run_script(
+        [page(1200, pod("a", 1199)), page(1010), page(1010, pod("b", 1008))],
+        [[60.0, bookmark(1200), FOREVER], [FOREVER], [FOREVER]],
+        until=400.0,
+    )
+    probe = list_watch.lists[1]
+    assert (probe.resource_version, probe.limit) == ("", 1)
+    assert list_watch.list_versions[2] == ""
+    assert store.calls == ["replace a@1200", "bookmark @1200", "replace b@1010"]
+    assert list_watch.watch_versions[-1] == "1010"
+    assert (reflector.epoch, reflector.statistics()["epoch"]) == (1, 1)
+
+
+async def test_an_outage_alone_is_no_reason_for_a_probe() -> None:
+    list_watch, _, reflector = await run_script([page(10)], [[100.0], *([refused()] * 8), [FOREVER]], until=300.0)
+    assert list_watch.list_versions == ["0"]
+    assert reflector.epoch == 0
+
+
+async def test_what_is_held_is_not_trusted_after_a_restore() -> None:
+    """One version may then name two states."""
+    trusted: list[bool] = []
+
+    class Listing(ScriptedListWatch):
+        async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
+            trusted.append(known is not nothing_known)
+            return await super().list(options)
+
+    list_watch = Listing([page(10), expired(), page(9), page(9)], [expired(), expired(), [FOREVER]])
+    reflector = reflector_of(list_watch, known=lambda namespace, name: None)
+    async with running(reflector):
+        await list_watch.exhausted.wait()
+    assert list_watch.list_versions[:4] == ["0", "10", "", "9"]
+    assert trusted[:4] == [True, True, False, True]
+    assert reflector.epoch == 1
+
+
+@pytest.mark.parametrize(("window", "watches"), [(0.0, 1), (30.0, 5)])
+async def test_rf16_rd01_internal_errors_are_resumed_within_their_window_only(window: float, watches: int) -> None:
+    """RF16 RetryInternalError: they come every 10 s, and the window begins with the first."""
+    internal = KubeStatusError(500, "InternalError", "etcd", in_stream=True)
+    list_watch = ScriptedListWatch([page(10), page(20)], [[10.0, internal]] * 5)
+    async with running(reflector_of(list_watch, max_internal_error_retry=window)):
+        await list_watch.exhausted.wait()
+    assert list_watch.requests.index(list_watch.lists[1]) == 1 + watches
+
+
+async def test_a_server_that_ends_every_watch_at_once_is_asked_at_a_bounded_rate() -> None:
+    list_watch = ScriptedListWatch([page(10)], [[bookmark(10)]] * 1000)
+    async with running(reflector_of(list_watch, requests_per_second=50.0)):
+        await asyncio.sleep(10.0)
+    assert 500 <= len(list_watch.watches) <= 560
 
 
 async def test_events_keep_a_stream_alive_only_until_its_length() -> None:
@@ -522,9 +587,7 @@ async def test_rf03_resync_comes_after_its_period_while_watching() -> None:
     """RF03 ResyncChan fires."""
     list_watch, store = ScriptedListWatch([page(1)]), RecordingStore()
     wanted = [True, False, True]
-    reflector = Reflector(
-        list_watch, store, name="pods", resync_period=lambda: 10.0, should_resync=lambda: wanted.pop(0)
-    )
+    reflector = reflector_of(list_watch, store, resync_period=lambda: 10.0, should_resync=lambda: wanted.pop(0))
     async with running(reflector):
         await asyncio.sleep(35.0)
     assert store.resync_times == [10.0, 30.0]
@@ -534,9 +597,7 @@ async def test_rf17_an_error_of_the_stores_resync_ends_the_round_but_not_the_run
     """RF17 Resync."""
     list_watch, store = ScriptedListWatch([page(1), page(2)], [[FOREVER]]), RecordingStore()
     store.resync_error = ValueError("cannot")
-    reflector = Reflector(
-        list_watch, store, name="pods", resync_period=lambda: 10.0, backoff=Backoff(uniform=lambda: 0.0)
-    )
+    reflector = reflector_of(list_watch, store, resync_period=lambda: 10.0)
     failures: list[Exception] = []
     reflector.on_error = failures.append
     async with running(reflector):

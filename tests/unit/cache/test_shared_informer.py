@@ -261,7 +261,7 @@ async def test_si02_each_handler_is_resynced_at_its_period(
         gaps = [b - a for a, b in zip(times[n], times[n][1:], strict=False)]
         assert bool(gaps) is bool(period)
         assert all(period - 0.001 <= gap <= 2 * period for gap in gaps)
-    assert source.lists == 1
+    assert (source.lists, source.watches) == (0, 1)
 
 
 async def test_si04_the_check_period_follows_the_smallest_request_before_the_start_only() -> None:
