@@ -16,6 +16,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 import structlog
+from aiolimiter import AsyncLimiter
 from kubernetes.aio.client import ApiClient
 
 from federator.api.cluster import STAND_IN_PREFIX
@@ -44,6 +45,10 @@ REFRESH_PAUSE = 5.0
 
 Sixty watches of a cluster that refuses its credentials would otherwise start a plugin about twice a second.
 """
+
+REQUESTS_PER_SECOND = 100.0
+"""Requests a second to one cluster, after a burst of as many, whoever of its informers asks: sixty of them, each within
+its own bound, could ask three thousand."""
 
 _MAX_ERROR_BODY = 64 * 1024
 
@@ -94,12 +99,15 @@ class MemberClient:
     once, the credentials are loaded once. For a moment after that the cluster has a second pool, until the watches that
     run on the old one have ended.
 
+    Requests wait their turn at `REQUESTS_PER_SECOND`, retries included.
+
     Safe for concurrent use on one event loop. Cancelling a request closes its connection and leaves nothing behind.
     """
 
     def __init__(self, source: CredentialsSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
+        self._limiter = AsyncLimiter(REQUESTS_PER_SECOND, 1)
         self._server = ""
         self._session: _Session | None = None
         self._sessions: list[_Session] = []  # the current one and those that watches still run on
@@ -265,6 +273,7 @@ class MemberClient:
         """One request and its successful answer, sent a second time where new credentials are needed."""
         refused: _Session | None = None
         while True:
+            await self._limiter.acquire()
             async with self._current_session() as session:
                 response = await self._send(session, verb, path, query, headers, timeout)
                 try:
@@ -299,7 +308,9 @@ class MemberClient:
                 reply = await api_client.call_api(
                     method, url, sent_headers, _request_timeout=timeout, _preload_content=False
                 )
-        except TRANSPORT_ERRORS as error:
+        except (*TRANSPORT_ERRORS, RuntimeError) as error:
+            # RuntimeError: event loops refuse to connect with a descriptor they take for one in use; uvloop does so
+            # after connections that failed. The next attempt gets another descriptor.
             self._requests[verb, 0] += 1
             raise unreachable(self.server, error) from None
         response: aiohttp.ClientResponse = reply.response

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiolimiter import AsyncLimiter
 
 from federator.errors import CredentialsError, KubeStatusError, MemberUnreachable
 from federator.kube import MemberClient, member_client
@@ -17,14 +17,9 @@ from tests.unit.kube.scripted_server import Exchange, Request, ScriptedServer, e
 VERSION = "client.authentication.k8s.io/v1"
 
 PLUGIN = """
-import json, pathlib, sys
-runs, token = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-with runs.open("a") as file:
-    file.write("run\\n")
-if not token.read_text():
-    sys.exit("log in first")
-status = {"token": token.read_text()}
-print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+echo run >> "$1"
+if [ ! -s "$2" ]; then echo log in first >&2; exit 1; fi
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}' "$(cat "$2")"
 """
 
 
@@ -32,7 +27,7 @@ class Plugin:
     """A plugin that gives what `give` was told; counts its runs."""
 
     def __init__(self, directory: Path) -> None:
-        self._script, self._runs, self._token = (directory / name for name in ("plugin.py", "runs", "token"))
+        self._script, self._runs, self._token = (directory / name for name in ("plugin.sh", "runs", "token"))
         self._script.write_text(PLUGIN)
         self._runs.touch()
 
@@ -45,7 +40,7 @@ class Plugin:
 
     def user(self) -> dict[str, Any]:
         args = [str(path) for path in (self._script, self._runs, self._token)]
-        return {"exec": {"apiVersion": VERSION, "command": sys.executable, "args": args}}
+        return {"exec": {"apiVersion": VERSION, "command": "sh", "args": args}}
 
 
 class Clock:
@@ -297,6 +292,21 @@ async def test_unreachable(server: ScriptedServer, client: MemberClient, fault: 
     assert client.statistics()["requests"] == {("get", 0): 1, ("watch", 0): 1}
 
 
+async def test_a_loop_that_takes_a_descriptor_for_one_in_use(
+    server: ScriptedServer, client: MemberClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise RuntimeError("File descriptor 61 is used by transport <TCPTransport closed=False reading=True>")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", refuse)
+    with pytest.raises(MemberUnreachable):
+        await client.get("/x")
+    with pytest.raises(MemberUnreachable):
+        async with client.watch("/x", (), accept="*/*", length=0):
+            pass
+    assert client.statistics()["requests"] == {("get", 0): 1, ("watch", 0): 1}
+
+
 async def test_a_server_that_never_answers(
     server: ScriptedServer, client: MemberClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,3 +432,29 @@ async def test_bytes_are_counted(server: ScriptedServer, client: MemberClient) -
     assert json.dumps(list(client.statistics())) == json.dumps(
         ["requests", "received_bytes", "watch_frames", "skipped_objects", "credential_refreshes"]
     )
+
+
+async def test_requests_beyond_the_clusters_rate_wait_their_turn(
+    server: ScriptedServer, client: MemberClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many informers ask: the burst passes at once, what is beyond it comes at the rate."""
+    answered = 0
+
+    async def script(request: Request, exchange: Exchange) -> None:
+        await exchange.body(b"ok")
+
+    async def ask() -> None:
+        nonlocal answered
+        await client.get("/x")
+        answered += 1
+
+    server.script = script
+    monkeypatch.setattr(client, "_limiter", AsyncLimiter(5, 3600))
+    asking = [asyncio.create_task(ask()) for _ in range(9)]
+    await eventually(lambda: answered == 5)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (answered, len(server.requests)) == (5, 5)
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
