@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import NamedTuple
 
 import msgspec
 
 from federator.api.list_watch import Known, ListOptions, ListPage, nothing_known
+from federator.api.object import KubeObject
 from federator.cache.list_watch import ListWatch
 from federator.errors import KubeStatusError
 
@@ -52,3 +56,69 @@ async def list_all(list_watch: ListWatch, options: ListOptions, *, known: Known 
         skipped += page.skipped
         continue_token = page.continue_token
     return PagedList(ListPage(first.resource_version, objects, skipped=tuple(skipped)), True)
+
+
+PREFETCHED_PAGES = 5
+"""Pages fetched ahead of whoever reads item by item."""
+
+
+async def each_item(
+    list_watch: ListWatch, options: ListOptions, *, prefetch: int = PREFETCHED_PAGES
+) -> AsyncGenerator[KubeObject]:
+    """Gives everything item by item, holding no more than a few pages (client-go: ListPager.EachListItem).
+
+    Closing it stops fetching at once; use it with `contextlib.aclosing` where it may be left early.
+
+    Args:
+        list_watch: the server's side.
+        options: with a limit; without one all comes in one page.
+        prefetch: pages fetched ahead of the reader; 0 fetches the next page when the last one is read.
+
+    Raises:
+        KubeStatusError: a page failed, by expiry too, after the items before it were given: from here on there is no
+            way to go on with the same state.
+        MemberUnreachable: a page could not be had.
+    """
+    pages = _pages(list_watch, options)
+    async with aclosing(_ahead(pages, prefetch) if prefetch else pages) as given:
+        async for page in given:
+            for obj in page.objects:
+                yield obj
+
+
+async def _pages(list_watch: ListWatch, options: ListOptions) -> AsyncGenerator[ListPage]:
+    page = await list_watch.list(options)
+    yield page
+    while page.continue_token:
+        page = await list_watch.list(
+            msgspec.structs.replace(
+                options, continue_token=page.continue_token, resource_version="", resource_version_match=""
+            )
+        )
+        yield page
+
+
+async def _ahead(pages: AsyncGenerator[ListPage], depth: int) -> AsyncGenerator[ListPage]:
+    """Reads ahead of the reader by some pages."""
+    room = asyncio.Semaphore(depth)
+    fetched: asyncio.Queue[ListPage | None] = asyncio.Queue()
+
+    async def fetch() -> None:
+        try:
+            async with aclosing(pages):
+                await room.acquire()
+                async for page in pages:
+                    fetched.put_nowait(page)
+                    await room.acquire()
+        finally:
+            fetched.put_nowait(None)
+
+    fetching = asyncio.create_task(fetch(), name="pages ahead")
+    try:
+        while (page := await fetched.get()) is not None:
+            room.release()
+            yield page
+        await fetching
+    finally:
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)

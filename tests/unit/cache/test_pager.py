@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
+
 import pytest
 
 from federator.api.list_watch import ListOptions, ListPage
-from federator.cache.pager import list_all
+from federator.cache.pager import each_item, list_all
 from federator.errors import KubeStatusError
 from tests.unit.cache.doubles import ScriptedListWatch, expired, page, pod
 
@@ -60,3 +63,69 @@ async def test_what_was_skipped_is_reported_over_all_pages() -> None:
     script = [ListPage("10", [], "next", skipped=("a",)), ListPage("10", [], skipped=("b",))]
     listed = await list_all(ScriptedListWatch(script), ListOptions(limit=1))
     assert listed.page.skipped == ("a", "b")
+
+
+def paged(pages: int, *, fails: Exception | None = None) -> ScriptedListWatch:
+    """Pages of two objects each, the last followed by a failure where one is given."""
+    script: list[ListPage | Exception] = []
+    for n in range(pages):
+        token = f"token-{n}" if fails is not None or n < pages - 1 else ""
+        script.append(page(10, pod(f"a{n}", n + 1), pod(f"b{n}", n + 1), continue_token=token))
+    return ScriptedListWatch([*script, fails] if fails is not None else script)
+
+
+async def names(list_watch: ScriptedListWatch, prefetch: int, seen: list[str], *, until: str = "") -> None:
+    options = ListOptions(resource_version="0", limit=2)
+    async with aclosing(each_item(list_watch, options, prefetch=prefetch)) as items:
+        async for obj in items:
+            seen.append(obj.name)
+            if obj.name == until:
+                raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 10])
+async def test_pg04_each_item_comes_once_in_order(prefetch: int) -> None:
+    """PG04."""
+    seen: list[str] = []
+    await names(paged(3), prefetch, seen)
+    assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 10])
+async def test_pg04_expiry_yields_the_items_before_it(prefetch: int) -> None:
+    """PG04: there is no full list in its place, since that would give items twice."""
+    seen: list[str] = []
+    with pytest.raises(KubeStatusError) as raised:
+        await names(paged(2, fails=expired()), prefetch, seen)
+    assert raised.value.is_expired
+    assert seen == ["a0", "b0", "a1", "b1"]
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 10])
+async def test_pg04_an_exception_or_cancellation_of_the_reader_stops_it_at_once(prefetch: int) -> None:
+    """PG04: nothing is left running."""
+    before = asyncio.all_tasks()
+    seen: list[str] = []
+    list_watch = paged(2)
+    with pytest.raises(ZeroDivisionError):
+        await names(list_watch, prefetch, seen, until="a0")
+    assert seen == ["a0"]
+    assert asyncio.all_tasks() == before
+    never = ScriptedListWatch()
+    reading = asyncio.create_task(names(never, prefetch, seen))
+    await never.exhausted.wait()
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled()
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize(("prefetch", "fetched"), [(0, 1), (1, 2), (10, 8)])
+async def test_pg05_pages_fetched_ahead_are_bounded(prefetch: int, fetched: int) -> None:
+    """PG05: with one item read of eight pages, that many were asked for."""
+    list_watch = paged(8)
+    async with aclosing(each_item(list_watch, ListOptions(limit=2), prefetch=prefetch)) as items:
+        assert (await anext(items)).name == "a0"
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(list_watch.lists) == fetched
