@@ -1,9 +1,10 @@
-"""`make bench`: the first sync of three real clusters, by agents and an aggregator as processes of their own.
+"""`make bench`: figures of agents and an aggregator that run as processes of their own.
 
-    python -m tests.bench [--pods N]
+    python -m tests.bench [--scenario NAME …] [--pods N] [--list]
 
-Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit}. The machine is
-shared with the apiservers, so that only CPU-seconds and memory of the federation's own processes are told apart.
+Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit}, and
+`build/bench-versions.json`, what it was measured with. `docs/benchmarks.md` says what each scenario does. A scenario
+whose result is wrong or incomplete ends the run with an error.
 """
 
 from __future__ import annotations
@@ -11,83 +12,124 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
-import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from federator import __version__
 from federator.observability.logs import configure_logging
 from federator.testing.federation import Federation
-from federator.testing.process_group import Process
 from federator.testing.testbed import Testbed
-from federator.testing.workload import Workload
+from tests.bench.aggregator_alone import aggregator_alone, many_watches
+from tests.bench.figure import Figure
+from tests.bench.first_sync import fill, first_sync, start_up
+from tests.bench.steady_updates import steady_updates
+from tests.bench.versions import versions
 
-NAMES = ("ap-1", "eu-1", "us-1")
-_TICKS = os.sysconf("SC_CLK_TCK")
+CLUSTERS = ("ap-1", "eu-1", "us-1")
 
+SCENARIOS = {
+    "start-up": "an agent and an aggregator with nothing to do",
+    "first-sync": "three real clusters, from the start of the processes to all LIVE",
+    "steady-updates": "pods of three real clusters change at a steady rate, one client watches",
+    "aggregator-alone": "an aggregator fed by agents without clusters, at a pace and without one",
+    "many-watches": "the same with a hundred watches",
+}
+ON_CONTROL_PLANES = {"start-up", "first-sync", "steady-updates"}
 
-class Figure(NamedTuple):
-    """One row of the report."""
-
-    scenario: str
-    contender: str
-    metric: str
-    value: float
-    unit: str
-
-
-async def first_sync(pods: int) -> list[Figure]:
-    """Three apiservers with this many pods each, of the same names; from the start of the processes to all LIVE."""
-    scenario = f"first sync, {len(NAMES)} clusters with {pods} pods each"
-    async with Testbed(NAMES) as bed:
-        await asyncio.gather(*(Workload(plane).fill(applications=0, pods=pods) for plane in bed))
-        federation = Federation(bed.kubeconfig, NAMES)
-        try:
-            began = time.monotonic()
-            await federation.start()
-            wall = time.monotonic() - began
-            async with federation.client() as fed:
-                answer = await fed.list("pods", limit=1)
-                assert answer.complete
-                assert answer.total == len(NAMES) * pods, answer.total
-            agents = [process for name, process in federation.processes.items() if name != "aggregator"]
-            aggregator = federation.processes["aggregator"]
-            contender = f"federator {__version__}"
-            return [
-                Figure(scenario, contender, "wall time", wall, "s"),
-                Figure(scenario, contender, "CPU of the agents", sum(map(cpu_seconds, agents)), "CPU-s"),
-                Figure(scenario, contender, "CPU of the aggregator", cpu_seconds(aggregator), "CPU-s"),
-                Figure(scenario, contender, "memory of one agent", max(one.memory() for one in agents) / 1e6, "MB"),
-                Figure(scenario, contender, "memory of the aggregator", aggregator.memory() / 1e6, "MB"),
-            ]
-        finally:
-            federation.close()
+REPORT = Path("build/bench.json")
+VERSIONS = Path("build/bench-versions.json")
 
 
-def cpu_seconds(process: Process) -> float:
-    """CPU time a process has used, user and system; threads included."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+async def measure(wanted: Collection[str], pods: int) -> list[Figure]:
+    """Runs scenarios, those on real clusters first.
+
+    Raises:
+        WrongResult: one did not do what it was to do.
+    """
+    figures: list[Figure] = []
+    if ON_CONTROL_PLANES.intersection(wanted):
+        async with Testbed(CLUSTERS) as bed:
+            figures += await _on_control_planes(bed, wanted, pods)
+    if "aggregator-alone" in wanted:
+        _say("aggregator-alone")
+        figures += await aggregator_alone()
+    if "many-watches" in wanted:
+        _say("many-watches")
+        figures += await many_watches()
+    return figures
+
+
+async def _on_control_planes(bed: Testbed, wanted: Collection[str], pods: int) -> list[Figure]:
+    figures: list[Figure] = []
+    if "start-up" in wanted:
+        _say("start-up")
+        figures += await start_up(bed, CLUSTERS[0])
+    if not {"first-sync", "steady-updates"}.intersection(wanted):
+        return figures
+    _say(f"filling {len(CLUSTERS)} clusters with {pods} pods each")
+    await fill(bed, pods)
+    federation = Federation(bed.kubeconfig, CLUSTERS)
+    try:
+        _say("first-sync")
+        synced = await first_sync(federation, pods)
+        if "first-sync" in wanted:
+            figures += synced
+        if "steady-updates" in wanted:
+            _say("steady-updates")
+            figures += await steady_updates(bed, federation)
+    finally:
+        federation.close()
+    return figures
+
+
+def report(figures: Sequence[Figure], found: Mapping[str, str]) -> None:
+    """Prints the table and writes the files."""
+    for name, text in found.items():
+        sys.stdout.write(f"{name}: {text}\n")
+    header = ("scenario", "contender", "metric", "value", "unit")
+    rows = [header, *((*figure[:3], _rounded(figure.value), figure.unit) for figure in figures)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sys.stdout.write("\n")
+    for scenario, contender, metric, value, unit in rows:
+        sys.stdout.write(
+            f"{scenario:<{widths[0]}}  {contender:<{widths[1]}}  {metric:<{widths[2]}}  {value:>{widths[3]}}  {unit}\n"
+        )
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(json.dumps([figure._asdict() for figure in figures], indent=1) + "\n")
+    VERSIONS.write_text(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(f"\nwritten to {REPORT} and {VERSIONS}\n")
 
 
 def main() -> int:
     """Runs the command line and returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pods", type=int, default=10_000, help="pods in each cluster (10000)")
+    parser.add_argument(
+        "--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="only this one; may be repeated"
+    )
+    parser.add_argument("--pods", type=int, default=10_000, help="pods in each real cluster (10000)")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
+    if options.list:
+        for name, summary in SCENARIOS.items():
+            sys.stdout.write(f"{name:<18}{summary}\n")
+        return 0
+    wanted = set(options.scenario or SCENARIOS)
     configure_logging("warning")
-    figures = asyncio.run(first_sync(options.pods))
-    width = max(len(figure.metric) for figure in figures)
-    sys.stdout.write(f"{figures[0].scenario}; {figures[0].contender}, Python {sys.version.split()[0]}\n")
-    for figure in figures:
-        sys.stdout.write(f"  {figure.metric:<{width}}  {figure.value:8.1f} {figure.unit}\n")
-    report = Path("build/bench.json")
-    report.parent.mkdir(exist_ok=True)
-    report.write_text(json.dumps([figure._asdict() for figure in figures], indent=1) + "\n")
-    sys.stdout.write(f"written to {report}\n")
+    with asyncio.Runner() as runner:
+        found = runner.run(versions(control_planes=bool(ON_CONTROL_PLANES & wanted)))
+        figures = runner.run(measure(wanted, options.pods))
+    report(figures, found)
     return 0
+
+
+def _rounded(value: float) -> str:
+    """Three significant digits, or all before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"bench: {line} …\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":
