@@ -1,6 +1,6 @@
 """Informers for asyncio: client-go's `tools/cache`, for Python.
 
-An informer lists one resource type, follows its watch for ever, keeps the objects in an indexed store, and tells
+An informer learns what exists of one resource type, follows its watch for ever, keeps the objects in an indexed store, and tells
 handlers what changed. Objects are `KubeObject`: identity, resourceVersion and the JSON bytes; `obj.meta()` decodes
 metadata when asked. The flow, with client-go's names:
 
@@ -33,7 +33,8 @@ All of it runs on one event loop: plain functions are atomic, awaited ones may w
 
 What is not as in client-go, and why: a handler's buffer is bounded, and coalesces per object when full; a handler that
 raises still syncs; an object that an index function or transform raises for is quarantined and named in `statistics()`
-instead of ending the program; back-off starts over only after health; a stream that falls silent is dialled again.
+instead of ending the program; back-off starts over only after health; a stream that falls silent is dialled again;
+where watch-lists are not finished lists are made; a cluster restored from a backup is noticed and read anew.
 """
 
 from federator.api.delta import Tombstone
@@ -49,8 +50,10 @@ from federator.cache.indexer import NAMESPACE_INDEX, Indexer, IndexFunc, meta_na
 from federator.cache.key_func import meta_namespace_key, split_meta_namespace_key
 from federator.cache.list_watch import ListWatch
 from federator.cache.lister import LabelPredicate, Lister, NamespaceLister
+from federator.cache.pager import each_item
 from federator.cache.reflector import Reflector, ReflectorStore
 from federator.cache.reflector_status import ReflectorState, ReflectorStatus
+from federator.cache.retry_watcher import retry_watch
 from federator.cache.shared_informer import HandlerRegistration, InformerStopped, SharedInformer
 from federator.cache.wait import CacheNotSynced, Syncable, wait_for_cache_sync
 
@@ -79,8 +82,10 @@ __all__ = [
     "SharedInformerFactory",
     "Syncable",
     "Tombstone",
+    "each_item",
     "meta_namespace_index_func",
     "meta_namespace_key",
+    "retry_watch",
     "split_meta_namespace_key",
     "wait_for_cache_sync",
 ]

@@ -33,8 +33,10 @@ def test_the_public_names() -> None:
         "SharedInformerFactory",
         "Syncable",
         "Tombstone",
+        "each_item",
         "meta_namespace_index_func",
         "meta_namespace_key",
+        "retry_watch",
         "split_meta_namespace_key",
         "wait_for_cache_sync",
     }
