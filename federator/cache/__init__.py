@@ -1,8 +1,8 @@
 """Informers for asyncio: client-go's `tools/cache`, for Python.
 
-An informer learns what exists of one resource type, follows its watch for ever, keeps the objects in an indexed store, and tells
-handlers what changed. Objects are `KubeObject`: identity, resourceVersion and the JSON bytes; `obj.meta()` decodes
-metadata when asked. The flow, with client-go's names:
+An informer learns what exists of one resource type, follows its watch for ever, keeps the objects in an indexed store,
+and tells handlers what changed. Objects are `KubeObject`: identity, resourceVersion and the JSON bytes; `obj.meta()`
+decodes metadata when asked. The flow, with client-go's names:
 
     ListWatch ─► Reflector ─► DeltaFIFO ─► Controller ─► Indexer ─► DeltaSink
                                                              └────► ResourceEventHandler, one task each
