@@ -392,10 +392,17 @@ class Reflector:
     async def _probe(self) -> None:
         """Looks whether the server is behind what it once sent: then a watch waits for a version that never comes."""
         self._counts["probes"] += 1
-        page = await self._list_watch.list(ListOptions(resource_version=CONSISTENT, limit=1))
+        try:
+            page = await self._list_watch.list(ListOptions(resource_version=CONSISTENT, limit=1))
+        except KubeStatusError as error:
+            if error.code != HTTPStatus.FORBIDDEN:
+                raise
+            # Whoever may only watch can be synced by watch-lists, and is not to be called broken for this.
+            log.debug("no look whether the cluster was restored", informer=self.name, cause=str(error))
+            page = None
         self._is_probe_due = False
         self._heard_at = loop_time()
-        if versions.is_older(page.resource_version, self._resource_version):
+        if page is not None and versions.is_older(page.resource_version, self._resource_version):
             self._version_unavailable = True
             self._relist_requested = True
 

@@ -531,6 +531,14 @@ async def test_deviate3_a_type_long_silent_is_probed_and_a_restored_cluster_read
     assert (reflector.epoch, reflector.statistics()["epoch"]) == (1, 1)
 
 
+async def test_who_may_not_list_is_watched_on_without_probes() -> None:
+    list_watch, _, reflector = await run_script(
+        [page(10), KubeStatusError(403, "Forbidden", "cannot list")], [[299.0], [FOREVER]], until=320.0
+    )
+    assert list_watch.watch_versions == ["10", "10"]
+    assert reflector.status().error is None
+
+
 async def test_an_outage_alone_is_no_reason_for_a_probe() -> None:
     list_watch, _, reflector = await run_script([page(10)], [[100.0], *([refused()] * 8), [FOREVER]], until=300.0)
     assert list_watch.list_versions == ["0"]
