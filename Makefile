@@ -13,6 +13,9 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 DEMO_SECONDS ?= 0
 # Two at once; tests that share control planes stay together. Empty for one process, as a debugger needs it.
 WORKERS ?= -n 2 --dist loadscope --no-loadscope-reorder
+# Of the fault runs.
+SEED ?= 1
+ROUNDS ?= 10
 # Extra words for pytest, e.g. make test ARGS="-k outbox".
 ARGS ?=
 
@@ -70,6 +73,11 @@ fix: $(READY) ## Apply what lint can mend by itself
 .PHONY: bench
 bench: testbed ## Measure and write build/bench.json
 	@$(BIN)/python -m tests.bench
+
+.PHONY: torture
+torture: testbed ## Fault runs and property tests, long: SEED=1 ROUNDS=10, report in build/torture.json
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m hypothesis -p no:cacheprovider --timeout=1800 tests/unit tests/contract
+	$(BIN)/python -m tests.robustness.fault_run --seed $(SEED) --rounds $(ROUNDS) --report build/torture.json
 
 PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
 	--plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc

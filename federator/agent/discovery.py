@@ -122,6 +122,11 @@ class TypeFollower:
             if self._failure != error.reason:
                 self._failure = error.reason
                 log.warning("discovery failed", cluster=self._settings.cluster_id, cause=str(error))
+        except Exception as error:  # the types known so far are followed on: a defect here must not end the agent
+            self._counts["failures"] += 1
+            if self._failure != type(error).__name__:
+                self._failure = type(error).__name__
+                log.error("discovery failed unexpectedly", cluster=self._settings.cluster_id, exc_info=error)
 
     def _take(self, discovery: Discovery) -> None:
         now = asyncio.get_running_loop().time()

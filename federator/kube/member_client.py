@@ -23,7 +23,7 @@ from federator.api.cluster import STAND_IN_PREFIX
 from federator.api.object import decode_meta
 from federator.errors import CredentialsError, FederatorError, KubeStatusError
 from federator.kube.credentials import CredentialsSource, InClusterCredentials, KubeconfigCredentials
-from federator.kube.status import TRANSPORT_ERRORS, reply_error, undecodable, unreachable
+from federator.kube.status import REQUEST_ERRORS, TRANSPORT_ERRORS, reply_error, undecodable, unreachable
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a connection to stand, TLS included."""
@@ -308,9 +308,7 @@ class MemberClient:
                 reply = await api_client.call_api(
                     method, url, sent_headers, _request_timeout=timeout, _preload_content=False
                 )
-        except (*TRANSPORT_ERRORS, RuntimeError) as error:
-            # RuntimeError: event loops refuse to connect with a descriptor they take for one in use; uvloop does so
-            # after connections that failed. The next attempt gets another descriptor.
+        except REQUEST_ERRORS as error:
             self._requests[verb, 0] += 1
             raise unreachable(self.server, error) from None
         response: aiohttp.ClientResponse = reply.response

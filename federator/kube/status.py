@@ -15,6 +15,10 @@ from federator.errors import KubeStatusError, MemberUnreachable
 TRANSPORT_ERRORS: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, TimeoutError)
 """What aiohttp raises where a connection fails; `ssl.SSLError` is an `OSError`."""
 
+REQUEST_ERRORS: tuple[type[Exception], ...] = (*TRANSPORT_ERRORS, RuntimeError)
+"""And where one cannot be made. RuntimeError: event loops refuse to connect with a descriptor they take for one in use;
+uvloop does so after connections that failed. The next attempt gets another descriptor."""
+
 _MAX_TEXT = 200
 _TAG = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _TOO_LARGE = "Too large resource version"

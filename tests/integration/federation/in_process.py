@@ -19,7 +19,8 @@ from federator.client import InventoryClient, aconnect
 from federator.kube.member_client import MemberClient
 from federator.testing.testbed import Testbed
 
-HEARTBEAT = 1.0
+HEARTBEAT = 2.0
+"""Seconds. Three missed ones end a session, and the one loop that all share stalls for some on a busy machine."""
 
 
 class InProcess:

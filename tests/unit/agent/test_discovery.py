@@ -14,6 +14,7 @@ from federator.agent.settings import AgentSettings
 from federator.api.cluster import ClusterID
 from federator.api.resource import ResourceType
 from federator.errors import MemberUnreachable, UnknownResourceType
+from federator.kube.discovery import Discovery
 from tests.unit.agent.scripted_cluster import CRDS, NODES, PODS, WIDGETS, ScriptedCluster
 
 pytestmark = pytest.mark.looptime
@@ -133,6 +134,25 @@ async def test_a_cluster_that_is_down_cannot_be_started_on(cluster: ScriptedClus
     cluster.go_down()
     with pytest.raises(MemberUnreachable):
         await Following(cluster).follower.start()
+
+
+async def test_a_look_that_fails_by_a_defect_changes_nothing_and_ends_nothing(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> Discovery:
+        raise RuntimeError("a defect")
+
+    following = Following(cluster)
+    async with following.running():
+        await asyncio.sleep(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster, "discover", fail)
+            await asyncio.sleep(120)
+        assert following.kinds() == {"Pod", "CustomResourceDefinition"}
+        assert following.follower.statistics()["failures"] == 2
+        cluster.types.append(WIDGETS)
+        await asyncio.sleep(60)
+        assert "Widget" in following.kinds()
 
 
 async def test_what_is_left_out_is_not_absent(cluster: ScriptedCluster) -> None:

@@ -1,0 +1,84 @@
+"""What is put under faults: three control planes, an aggregator and an agent for each, all processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+from federator.api.cluster import ClusterState
+from federator.testing.federation import Federation
+from federator.testing.testbed import Testbed
+from tests.robustness.plan import CLUSTERS, Round
+from tests.robustness.traffic import Traffic
+
+REDEFINING = "us-1"
+"""The cluster in which a custom type comes and goes. The others serve it always, so that it stays known."""
+
+_BACK_WITHIN = 180.0
+"""Seconds in which everything is LIVE again after a run that broke off."""
+
+
+class FederatedBed:
+    """A testbed and a federation over it. Belongs to no event loop.
+
+    Attributes:
+        folder: data and logs of everything; stays until `remove`.
+        bed: the control planes.
+        federation: aggregator and agents.
+        substitutes: agents of the same clusters that push to the same aggregator, none of them started.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="federator-faults-"))
+        (self.folder / "federation").mkdir()
+        self.bed = Testbed(CLUSTERS, folder=self.folder / "clusters")
+        self.federation = Federation(self.bed.kubeconfig, CLUSTERS, folder=self.folder / "federation")
+        self.substitutes = Federation(self.bed.kubeconfig, CLUSTERS, folder=self.folder / "federation")
+
+    async def start(self) -> None:
+        """Starts everything, makes what no load touches, and waits until all clusters are LIVE.
+
+        Raises:
+            TestbedError: something did not start.
+        """
+        await self.bed.start()
+        await asyncio.gather(*(Traffic.prepare(plane, redefines=plane.name == REDEFINING) for plane in self.bed))
+        await self.federation.start()
+
+    async def restore(self) -> None:
+        """Brings back whatever does not run or is frozen, as after a run that broke off.
+
+        Raises:
+            TestbedError: something does not come back.
+        """
+        for process in self.substitutes.processes.values():
+            process.kill()
+        for plane in self.bed:
+            for process in plane.processes.values():
+                if process.running:
+                    process.resume()
+            await plane.start()
+        for name, process in dict(self.federation.processes).items():
+            if process.running:
+                process.resume()
+            elif name == "aggregator":
+                self.federation.start_aggregator()
+            else:
+                self.federation.start_agent(name.removeprefix("agent-"))
+        await self.federation.wait_state(ClusterState.LIVE, timeout=_BACK_WITHIN)
+
+    def traffic(self, cluster: str, plan: Round) -> Traffic:
+        """The load of one cluster in one round."""
+        return Traffic(self.bed[cluster], plan.randomness(f"traffic {cluster}"), redefines=cluster == REDEFINING)
+
+    async def close(self) -> None:
+        """Kills everything; the folder stays."""
+        self.substitutes.close()
+        self.federation.close()
+        await self.bed.close()
+
+    def remove(self) -> None:
+        """Removes data and logs."""
+        shutil.rmtree(self.folder, ignore_errors=True)
