@@ -1,11 +1,11 @@
-"""Pytest fixtures with real control planes.
+"""Pytest fixtures with real control planes, and a fake one.
 
 Enable them for a whole test suite by `pytest_plugins = ["federator.testing.pytest_plugin"]` in the top conftest.py, or
 for one directory by importing the names of `__all__` into its conftest.py. Tests that use them carry the marker
 `testbed`.
 
-The fixtures are plain functions that run their own event loop for a moment, because the processes belong to none: tests
-with loops of any scope share session-wide clusters.
+The fixtures with real ones are plain functions that run their own event loop for a moment, because the processes belong
+to none: tests with loops of any scope share session-wide clusters. `fake_api_server` lives in the test's own loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 import pytest
@@ -21,10 +21,12 @@ import pytest
 from federator.errors import TestbedError
 from federator.testing.binaries import provide, write_progress
 from federator.testing.control_plane import ControlPlane
+from federator.testing.fake_api_server import FakeApiServer
 from federator.testing.testbed import Testbed
 
 __all__ = [
     "control_plane_factory",
+    "fake_api_server",
     "living_cluster",
     "pytest_collection_finish",
     "shared_namespace",
@@ -104,6 +106,16 @@ def control_plane_factory() -> Iterator[ControlPlaneFactory]:
     yield make
     for plane in planes:
         _run(plane.close())
+
+
+@pytest.fixture
+async def fake_api_server() -> AsyncIterator[FakeApiServer]:
+    """A fake apiserver over plain HTTP that never waits for a resourceVersion it has not seen; no marker needed.
+
+    It needs pytest-asyncio in its auto mode.
+    """
+    async with FakeApiServer(too_large_wait=0.0) as server:
+        yield server
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

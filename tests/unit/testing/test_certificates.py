@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from federator.testing.certificates import CertificateAuthority, KeyPair
+from federator.testing.certificates import CertificateAuthority, KeyPair, write_pem
 
 
 def server_context(authority: CertificateAuthority, pair: KeyPair, folder: Path) -> ssl.SSLContext:
@@ -51,3 +51,13 @@ async def test_both_sides_verify_each_other(tmp_path: Path) -> None:
 async def test_another_authority_of_the_same_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
         await subject_seen(CertificateAuthority("one"), CertificateAuthority("one"), tmp_path)
+
+
+def test_files_are_their_owners_alone_and_appear_whole(tmp_path: Path) -> None:
+    pair = CertificateAuthority("one").agent("eu-1")
+    (tmp_path / "agent.key").write_bytes(b"a former one")
+    certificate, key = pair.write(tmp_path, "agent")
+    assert (certificate.read_bytes(), key.read_bytes()) == pair
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    assert write_pem(certificate, b"new").read_bytes() == b"new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.crt", "agent.key"]
