@@ -32,9 +32,9 @@ from federator.errors import (
     KubeStatusError,
     MemberUnreachable,
 )
-from federator.observability.address import require_local
 from federator.v1 import ingest_pb2
 from federator.wire.resource_type import resource_type_to_proto
+from federator.wire.tls import require_dialable
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +42,9 @@ _T = TypeVar("_T")
 
 MEMBER_BACKOFF = (1.0, 30.0)
 """Seconds of the first and the longest wait for an apiserver that does not answer at the start."""
+
+UID_NEED = "get of namespaces, for kube-system"
+"""The right without which a cluster's UID cannot be read."""
 
 
 class AgentPhase(StrEnum):
@@ -84,17 +87,20 @@ class Agent:
     """
 
     def __init__(self, settings: AgentSettings, member: Member) -> None:
-        """Checks the settings; reads the key file; asks nothing of anybody.
+        """Checks the settings; reads the files they name; asks nothing of anybody.
 
         Args:
             settings: what it is told.
             member: its cluster, opened and closed by `run`.
 
         Raises:
-            InvalidInput: settings that cannot work: an address that others could reach, a key file that cannot be
-                read or is too short, names of types that contradict each other.
+            InvalidInput: settings that cannot work: an address that others could reach without TLS, files of TLS
+                that are not sound, a key file that cannot be read or is too short, names of types that contradict
+                each other.
         """
-        require_local(settings.aggregator, field="aggregator")
+        require_dialable(settings.aggregator, settings.tls, field="aggregator")
+        if settings.tls is not None:
+            settings.tls.read()
         self._settings = settings
         self._member = member
         self._instance = uuid4().hex
@@ -210,6 +216,10 @@ class Agent:
         self._informers.set_types(self._follower.types)
         self._cluster_uid = uid
         self._member_error = None
+        if is_stand_in(uid):
+            log.warning(
+                "cluster UID may not be read, a stand-in is used", cluster=self._settings.cluster_id, need=UID_NEED
+            )
         log.info(
             "cluster reached",
             cluster=self._settings.cluster_id,
@@ -246,7 +256,13 @@ class Agent:
                 uid = await self._member.cluster_uid()
             except (KubeStatusError, MemberUnreachable, CredentialsError):
                 continue  # the informers say so already
-            if uid != self._cluster_uid and not (is_stand_in(uid) or is_stand_in(self._cluster_uid)):
+            if is_stand_in(uid):
+                continue
+            if is_stand_in(self._cluster_uid):
+                # Told with the next Hello: a stand-in gives way to the UID, and no session has to end for it.
+                log.info("cluster UID read", cluster=self._settings.cluster_id, uid=uid)
+                self._cluster_uid = uid
+            if uid != self._cluster_uid:
                 raise ClusterUIDChanged(self._settings.cluster_id, self._cluster_uid, uid)
 
     def _follow_types(self, types: Sequence[ResourceType]) -> None:

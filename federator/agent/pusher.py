@@ -23,6 +23,7 @@ from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.resource_type import resource_type_from_proto
 from federator.wire.status import from_rpc_error
+from federator.wire.tls import explained, open_channel
 
 log = structlog.get_logger(__name__)
 
@@ -195,9 +196,11 @@ class Pusher:
         Raises:
             FederatorError: it could not be opened, or broke off.
         """
-        address = self._settings.aggregator
+        address, tls = self._settings.aggregator, self._settings.tls
+        # Read for each session: certificates are replaced long before the process is.
+        pem = None if tls is None else await asyncio.to_thread(tls.read)
         try:
-            async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+            async with open_channel(address, pem, CHANNEL_OPTIONS) as channel:
                 call: PushCall = ingest_pb2_grpc.IngestServiceStub(channel).Push()  # type: ignore[call-arg]
                 try:
                     welcome = await self._open(call)
@@ -205,7 +208,7 @@ class Pusher:
                 finally:
                     call.cancel()
         except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, address) from None
+            raise explained(from_rpc_error(error, address), tls) from None
         except TimeoutError:
             raise AggregatorUnreachable(address, "it gave no sign of life in time") from None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from federator.api.cluster import ClusterID
+from federator.wire.tls import TLSFiles
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -29,8 +30,10 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         cluster_id: ClusterID under which the cluster joins.
-        aggregator: gRPC target of the aggregator's ingest listener, e.g. `unix:/run/federator/ingest.sock` or
-            `127.0.0.1:7443`. Only unix sockets and loopback addresses: the connection is not encrypted.
+        aggregator: address of the aggregator's ingest listener, `unix:/path` or `host:port`. Without `tls` only unix
+            sockets and loopback addresses.
+        tls: certificate that proves the ClusterID, and authority of the aggregator's; None for plaintext. Read again
+            for each session.
         display_name: name the operator knows the cluster by; empty for the ClusterID.
         source: where the cluster's credentials came from: "kubeconfig" or "in-cluster".
         replace: let this cluster take the ClusterID from another cluster UID, whose objects then leave as deletions.
@@ -59,6 +62,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_id: ClusterID
     aggregator: str
+    tls: TLSFiles | None = None
     display_name: str = ""
     source: str = "kubeconfig"
     replace: bool = False

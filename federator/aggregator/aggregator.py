@@ -23,7 +23,6 @@ from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.aggregator.serve.watch_hub import WatchHub
 from federator.aggregator.settings import AggregatorSettings
 from federator.errors import LedgerError
-from federator.observability.address import require_local
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.observability.http import ObservabilityServer
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
@@ -63,10 +62,10 @@ class Aggregator:
             more_metrics: families of what else runs in the process, shown beside its own.
 
         Raises:
-            InvalidInput: an address that others could reach.
+            InvalidInput: an address that others could reach without TLS, or settings of TLS that do not fit together.
         """
-        require_local(settings.listen, field="listen")
-        require_local(settings.ingest_listen, field="ingest-listen")
+        self._reading_tls = settings.reading_tls()
+        self._ingest_tls = settings.ingest_tls()
         self._settings = settings
         self._more_metrics = more_metrics
         self.address = settings.listen
@@ -81,7 +80,7 @@ class Aggregator:
         Raises:
             LedgerLocked: another process appends to the ledger.
             LedgerCorrupt: the ledger is damaged.
-            InvalidInput: an address cannot be listened on.
+            InvalidInput: an address cannot be listened on, or a file of TLS cannot be used.
         """
         settings = self._settings
         async with AsyncExitStack() as stack:
@@ -98,12 +97,18 @@ class Aggregator:
                 http = await stack.enter_async_context(ObservabilityServer(settings.http_listen, registry, checks))
                 self.http_port = http.port
             metrics = GrpcMetrics(registry)
-            reading = GrpcListener(settings.listen, "listen", grace=settings.shutdown_grace, metrics=metrics)
+            reading = GrpcListener(
+                settings.listen, "listen", grace=settings.shutdown_grace, metrics=metrics, tls=self._reading_tls
+            )
             inventory_pb2_grpc.add_InventoryServiceServicer_to_server(parts.inventory, reading.server)
             self.address = await stack.enter_async_context(reading.open(_INVENTORY))
             stack.callback(parts.hub.close)
             pushing = GrpcListener(
-                settings.ingest_listen, "ingest-listen", grace=settings.shutdown_grace, metrics=metrics
+                settings.ingest_listen,
+                "ingest-listen",
+                grace=settings.shutdown_grace,
+                metrics=metrics,
+                tls=self._ingest_tls,
             )
             ingest_pb2_grpc.add_IngestServiceServicer_to_server(parts.ingest, pushing.server)
             self.ingest_address = await stack.enter_async_context(pushing.open(_INGEST))

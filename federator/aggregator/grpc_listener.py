@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,10 +11,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from federator.api.address import UNIX, is_local
 from federator.errors import InvalidInput
-from federator.observability.address import require_local
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.wire.limits import MAX_MESSAGE_BYTES
+from federator.wire.tls import TLSFiles, server_credentials
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -32,10 +34,13 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
 class GrpcListener:
     """A server on one address. Add services to `server`, then `open` it.
 
-    Without TLS: the address must be loopback or a unix socket.
+    With TLS every client needs a certificate. Without, it carries everything in plaintext and believes what a client
+    says of itself, so the address must be loopback or a unix socket.
     """
 
-    def __init__(self, address: str, field: str, *, grace: float, metrics: GrpcMetrics) -> None:
+    def __init__(
+        self, address: str, field: str, *, grace: float, metrics: GrpcMetrics, tls: TLSFiles | None = None
+    ) -> None:
         """Prepares the server.
 
         Args:
@@ -43,11 +48,15 @@ class GrpcListener:
             field: name of the setting, for errors.
             grace: seconds that calls may take to end when it closes.
             metrics: counts its calls.
+            tls: its certificate, and the authority of its clients'; None for plaintext.
 
         Raises:
-            InvalidInput: the address can be reached by others.
+            InvalidInput: the address can be reached by others, and there is no TLS.
         """
-        self._address = require_local(address, field=field)
+        if not is_local(address, field=field) and tls is None:
+            raise InvalidInput(field, address, "unix:/path, or host:port on loopback: this listener has no TLS")
+        self._address = address
+        self._tls = tls
         self._field = field
         self._grace = grace
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
@@ -63,21 +72,25 @@ class GrpcListener:
             services: full names of the services added, for health and reflection.
 
         Raises:
-            InvalidInput: the address cannot be listened on.
+            InvalidInput: the address cannot be listened on, or a file of TLS cannot be used.
         """
+        credentials = None if self._tls is None else await asyncio.to_thread(server_credentials, self._tls)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
         _add_reflection(self.server, (*services, health.SERVICE_NAME))
         if _is_listened_on(self._address):
             raise InvalidInput(self._field, self._address, "an address that is free")
         try:
-            port = self.server.add_insecure_port(self._address)
+            if credentials is None:
+                port = self.server.add_insecure_port(self._address)
+            else:
+                port = self.server.add_secure_port(self._address, credentials)
         except RuntimeError as error:
             raise InvalidInput(self._field, self._address, "an address that is free") from error
         await self.server.start()
         for name in ("", *services):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         try:
-            yield self._address if self._address.startswith("unix:") else _with_port(self._address, port)
+            yield self._address if self._address.startswith(UNIX) else _with_port(self._address, port)
         finally:
             await self._health.enter_graceful_shutdown()
             await self.server.stop(self._grace)
@@ -85,12 +98,12 @@ class GrpcListener:
 
 def _is_listened_on(address: str) -> bool:
     """Whether somebody listens on a unix socket. gRPC would take its path away from them, in silence."""
-    if not address.startswith("unix:"):
+    if not address.startswith(UNIX):
         return False
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)
         try:
-            probe.connect(address.removeprefix("unix:"))
+            probe.connect(address.removeprefix(UNIX))
         except BlockingIOError:
             return True  # it has more callers than it takes
         except OSError:

@@ -24,12 +24,14 @@ from federator.cli.collecting import (
     secret_mode,
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, run_service
+from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.errors import InvalidInput
 from federator.kube.kubeconfig import Kubeconfig
 from federator.kube.member_client import MemberClient
 from federator.observability.http import ObservabilityServer
 from federator.observability.logs import configure_logging
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
+from federator.wire.tls import all_or_none
 
 
 def agent(
@@ -39,9 +41,12 @@ def agent(
             "--aggregator",
             envvar="FEDERATOR_AGGREGATOR",
             metavar="ADDRESS",
-            help="Where the aggregator takes pushes: unix:/path, or host:port on loopback.",
+            help="Where the aggregator takes pushes: unix:/path or host:port; without TLS only loopback.",
         ),
     ] = "127.0.0.1:9443",
+    aggregator_ca_file: AggregatorCA = None,
+    tls_cert_file: CertificateFile = None,
+    tls_private_key_file: PrivateKeyFile = None,
     context: Annotated[
         str | None, typer.Option("--context", help="Kubeconfig context [default: the current one].")
     ] = None,
@@ -51,7 +56,12 @@ def agent(
     ] = False,
     cluster_id: Annotated[
         str | None,
-        typer.Option("--cluster-id", metavar="ID", help="ClusterID to join as [default: the context, normalised]."),
+        typer.Option(
+            "--cluster-id",
+            envvar="FEDERATOR_CLUSTER_ID",
+            metavar="ID",
+            help="ClusterID to join as [default: the context, normalised].",
+        ),
     ] = None,
     resource: Resources = None,
     namespace: Namespace = "",
@@ -72,6 +82,8 @@ def agent(
     if in_cluster and (context is not None or kubeconfig is not None):
         raise InvalidInput("--in-cluster", "together with --context or --kubeconfig", "one or the other")
 
+    tls = all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file)
+
     async def run() -> None:
         # The current context has a name too, and that is the cluster's.
         name = "" if in_cluster else Kubeconfig.load(kubeconfig).context(context).name
@@ -81,6 +93,7 @@ def agent(
         settings = AgentSettings(
             cluster_id=named,
             aggregator=aggregator,
+            tls=tls,
             display_name=name or named,
             source="in-cluster" if in_cluster else "kubeconfig",
             replace=replace,

@@ -10,6 +10,7 @@ import typer
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
 from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
+from federator.cli.tls import CertificateFile, PrivateKeyFile
 from federator.observability.logs import configure_logging
 
 
@@ -17,7 +18,10 @@ def aggregator(
     listen: Annotated[
         str,
         typer.Option(
-            "--listen", envvar="FEDERATOR_LISTEN", metavar="ADDRESS", help="Where clients ask: loopback only."
+            "--listen",
+            envvar="FEDERATOR_LISTEN",
+            metavar="ADDRESS",
+            help="Where clients ask: unix:/path or host:port; without --client-ca-file only loopback.",
         ),
     ] = "127.0.0.1:9090",
     ingest_listen: Annotated[
@@ -26,10 +30,31 @@ def aggregator(
             "--ingest-listen",
             envvar="FEDERATOR_INGEST_LISTEN",
             metavar="ADDRESS",
-            help="Where agents push: unix:/path, or host:port on loopback.",
+            help="Where agents push: unix:/path or host:port; without --agent-ca-file only loopback.",
         ),
     ] = "127.0.0.1:9443",
     http_listen: HttpListen = "127.0.0.1:9091",
+    tls_cert_file: CertificateFile = None,
+    tls_private_key_file: PrivateKeyFile = None,
+    agent_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--agent-ca-file",
+            envvar="FEDERATOR_AGENT_CA_FILE",
+            metavar="FILE",
+            help="Authority of agents' certificates, PEM; asks for TLS where agents push. The ClusterID is then the "
+            "one in the agent's certificate: spiffe://<trust domain>/cluster/<ClusterID>.",
+        ),
+    ] = None,
+    client_ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-ca-file",
+            envvar="FEDERATOR_CLIENT_CA_FILE",
+            metavar="FILE",
+            help="Authority of readers' certificates, PEM; asks for TLS where clients ask.",
+        ),
+    ] = None,
     state_directory: Annotated[
         Path | None,
         typer.Option(
@@ -55,8 +80,13 @@ def aggregator(
                 listen=listen,
                 ingest_listen=ingest_listen,
                 http_listen=http_listen,
+                tls_cert_file=tls_cert_file,
+                tls_private_key_file=tls_private_key_file,
+                agent_ca_file=agent_ca_file,
+                client_ca_file=client_ca_file,
                 state_directory=None if memory else state_directory or default_state_directory(),
                 history=duration(history, field="--history"),
             )
-        ).run()
+        ).run(),
+        prefers_uvloop=True,
     )

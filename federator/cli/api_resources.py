@@ -10,7 +10,9 @@ import typer
 from federator.cli.command import run_command
 from federator.cli.options import DEFAULT_SERVER, NoHeaders, Server, require_format, short_value
 from federator.cli.output.table import Table
-from federator.client import aconnect
+from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
+from federator.client import InventoryClient, aconnect
+from federator.wire.tls import all_or_none
 
 _COLUMNS = ("NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND", "CLUSTERS")
 _WIDE_COLUMNS = (*_COLUMNS, "CATEGORIES", "SERVED-BY")
@@ -22,14 +24,18 @@ def api_resources(
     ] = "",
     no_headers: NoHeaders = False,
     server: Server = DEFAULT_SERVER,
+    aggregator_ca_file: AggregatorCA = None,
+    tls_cert_file: CertificateFile = None,
+    tls_private_key_file: PrivateKeyFile = None,
 ) -> None:
     """Show the resource types of all clusters, and how many of them serve each."""
     require_format(output, "wide", "name")
-    run_command(_api_resources(server, output, show_header=not no_headers))
+    client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
+    run_command(_api_resources(client, output, show_header=not no_headers))
 
 
-async def _api_resources(server: str, output: str, *, show_header: bool) -> None:
-    async with aconnect(server) as client:
+async def _api_resources(client: InventoryClient, output: str, *, show_header: bool) -> None:
+    async with client:
         types = await client.resource_types()
     if output == "name":
         sys.stdout.write("".join(f"{served.type.group_resource}\n" for served in types))

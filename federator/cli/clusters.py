@@ -9,16 +9,24 @@ from typing import Annotated
 
 import typer
 
+from federator.api.cluster import TypeState
 from federator.cli.age import human_duration
 from federator.cli.command import run_command
 from federator.cli.messages import say
 from federator.cli.options import DEFAULT_SERVER, ClusterGlobs, NoHeaders, Server, require_format, short_value
 from federator.cli.output.documents import to_json
 from federator.cli.output.table import Table
-from federator.client import Cluster, aconnect
+from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
+from federator.client import Cluster, InventoryClient, aconnect
+from federator.wire.tls import all_or_none
 
 _COLUMNS = ("CLUSTER", "STATE", "OBJECTS", "SEEN", "PROVED", "VERSION", "SOURCE")
 _WIDE_COLUMNS = (*_COLUMNS, "SINCE", "UID", "DISPLAY-NAME", "REASON")
+
+_FAILING = frozenset({TypeState.DENIED, TypeState.STALE})
+
+_NAMED = 3
+"""Types whose reasons are written out; `-o json` has them all."""
 
 
 def clusters(
@@ -28,17 +36,21 @@ def clusters(
     ] = "",
     no_headers: NoHeaders = False,
     server: Server = DEFAULT_SERVER,
+    aggregator_ca_file: AggregatorCA = None,
+    tls_cert_file: CertificateFile = None,
+    tls_private_key_file: PrivateKeyFile = None,
 ) -> None:
     """Show the member clusters and how fresh each is.
 
     SEEN is the time since the agent was last heard, PROVED the time up to which everything is known to be here.
     """
     require_format(output, "wide", "json")
-    run_command(_clusters(server, globs, output, show_header=not no_headers))
+    client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
+    run_command(_clusters(client, globs, output, show_header=not no_headers))
 
 
-async def _clusters(server: str, globs: str, output: str, *, show_header: bool) -> None:
-    async with aconnect(server) as client:
+async def _clusters(client: InventoryClient, globs: str, output: str, *, show_header: bool) -> None:
+    async with client:
         found = await client.clusters(globs)
     if output == "json":
         document = {"revision": found.revision, "clusters": list(map(_document, found.clusters))}
@@ -64,7 +76,15 @@ def _row(cluster: Cluster, *, wide: bool) -> Sequence[str]:
     if not wide:
         return row
     since = human_duration(time.time() - cluster.state_since)
-    return (*row, since, cluster.cluster_uid, cluster.display_name, cluster.reason)
+    return (*row, since, cluster.cluster_uid, cluster.display_name, cluster.reason or _type_reasons(cluster))
+
+
+def _type_reasons(cluster: Cluster) -> str:
+    """Which types of a cluster cannot be followed, and why; the first few of them."""
+    failing = [freshness for freshness in cluster.types if freshness.state in _FAILING]
+    named = "; ".join(f"{each.group_resource} {each.state}: {each.reason}" for each in failing[:_NAMED])
+    hidden = len(failing) - _NAMED
+    return f"{named}; and {hidden} more" if hidden > 0 else named
 
 
 def _age(seconds: float | None) -> str:

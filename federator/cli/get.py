@@ -16,9 +16,11 @@ from federator.cli.options import DEFAULT_SERVER, ClusterGlobs, NoHeaders, Serve
 from federator.cli.output.documents import json_lines_writer, json_writer, name_writer, yaml_writer
 from federator.cli.output.object_table import ObjectTableWriter, TableOptions
 from federator.cli.output.writer import ObjectWriter
+from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import InventoryClient, aconnect
 from federator.client.selection import comma_list
 from federator.errors import InvalidInput
+from federator.wire.tls import all_or_none
 
 _FORMATS: dict[str, Callable[..., ObjectWriter]] = {
     "json": json_writer,
@@ -68,6 +70,9 @@ def get(
     show_labels: Annotated[bool, typer.Option("--show-labels", help="Show a column of labels.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="At most this many objects; 0 for no limit.")] = 0,
     server: Server = DEFAULT_SERVER,
+    aggregator_ca_file: AggregatorCA = None,
+    tls_cert_file: CertificateFile = None,
+    tls_private_key_file: PrivateKeyFile = None,
 ) -> None:
     """Show objects of all clusters, and follow their changes.
 
@@ -93,22 +98,25 @@ def get(
         show_events=follow and output_watch_events,
         several_types=len({resource for query in queries for resource in query.resources}) > 1,
     )
+    client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
     if follow:
-        run_command(_follow(server, queries[0], output, tables, show_list=not watch_only))
+        run_command(_follow(client, queries[0], output, tables, show_list=not watch_only))
     else:
-        run_command(_list(server, queries, output, tables, limit=limit))
+        run_command(_list(client, queries, output, tables, limit=limit))
 
 
-async def _list(server: str, queries: list[Query], output: str, tables: TableOptions, *, limit: int) -> None:
-    async with aconnect(server) as client:
+async def _list(
+    client: InventoryClient, queries: list[Query], output: str, tables: TableOptions, *, limit: int
+) -> None:
+    async with client:
         writer = _writer(client, output, tables, follow=False)
         answers = await write_list(client, queries, writer, limit=limit, streamed=output in _STREAMED)
     say_what_is_missing(answers, say_empty=output not in _DOCUMENTS and not queries[0].name)
     require_names(answers)
 
 
-async def _follow(server: str, query: Query, output: str, tables: TableOptions, *, show_list: bool) -> None:
-    async with aconnect(server) as client:
+async def _follow(client: InventoryClient, query: Query, output: str, tables: TableOptions, *, show_list: bool) -> None:
+    async with client:
         writer = _writer(client, output, tables, follow=True)
         if show_list:
             answers = await write_list(client, [query], writer, limit=0, streamed=output in _STREAMED)

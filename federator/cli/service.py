@@ -28,20 +28,25 @@ HttpListen = Annotated[
         "--http-listen",
         envvar="FEDERATOR_HTTP_LISTEN",
         metavar="ADDRESS",
-        help="Where /metrics, /livez and /readyz are served: host:port on loopback; empty for nowhere.",
+        help="Where /metrics, /livez and /readyz are served, in plain HTTP: host:port; empty for nowhere.",
     ),
 ]
 
 
-def run_service(main: Coroutine[Any, Any, None]) -> None:
+def run_service(main: Coroutine[Any, Any, None], *, prefers_uvloop: bool = False) -> None:
     """Runs until it ends by itself, or SIGINT or SIGTERM cancels it; then it has stopped in order.
 
     A second signal ends the process at once: stopping in order may wait for others.
 
+    Args:
+        main: what runs.
+        prefers_uvloop: run it on uvloop, where that is installed. Not for what dials apiservers: after connections
+            that failed uvloop may close a descriptor that another connection has by then (MagicStack/uvloop#653).
+
     Raises:
         FederatorError: whatever `main` raises.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_uvloop() if prefers_uvloop else None) as runner:
         runner.run(_until_signal(main))
 
 
@@ -71,12 +76,12 @@ async def _until_signal(main: Coroutine[Any, Any, None]) -> None:
             loop.remove_signal_handler(number)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The faster loop of uvloop where it is installed (the extra `uvloop`)."""
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop of uvloop where it is installed (the extra `uvloop`)."""
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop
+        return None
     return uvloop.new_event_loop
 
 

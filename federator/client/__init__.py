@@ -11,6 +11,7 @@ from federator.client.event import ClusterTransition, Event, EventType
 from federator.client.freshness import Cluster, ClusterFreshness, TypeFreshness
 from federator.client.object import InventoryObject
 from federator.client.result import ClustersResult, GetResult, ListPage, ListResult, ListSummary, ServedType
+from federator.wire.tls import TLSFiles
 
 __all__ = [
     "Cluster",
@@ -26,6 +27,7 @@ __all__ = [
     "ListResult",
     "ListSummary",
     "ServedType",
+    "TLSFiles",
     "TypeFreshness",
     "aconnect",
 ]

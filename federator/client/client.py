@@ -15,14 +15,23 @@ from federator.client.selection import comma_list, selection
 from federator.client.watch import DisconnectHandler, WatchStream
 from federator.errors import AggregatorUnreachable
 from federator.v1 import inventory_pb2
+from federator.wire.tls import TLSFiles
 
 
-def aconnect(address: str) -> InventoryClient:
+def aconnect(address: str, *, tls: TLSFiles | None = None) -> InventoryClient:
     """A client of the aggregator at `host:port` or `unix:/path`, to be used with `async with`.
 
     Nothing is sent before the first call, which raises AggregatorUnreachable where nobody answers.
+
+    Args:
+        address: where the aggregator is asked. Without `tls` only loopback and unix sockets.
+        tls: the client's certificate and the authority of the aggregator's; None for plaintext. The files are read as
+            `async with` is entered, and again when they have changed.
+
+    Raises:
+        InvalidInput: others could listen in on the address, or it is a unix socket, which has no TLS.
     """
-    return InventoryClient(address)
+    return InventoryClient(address, tls=tls)
 
 
 class InventoryClient:
@@ -37,13 +46,13 @@ class InventoryClient:
     them, and globs on the ClusterID of which a leading "!" excludes.
     """
 
-    def __init__(self, address: str) -> None:
-        self._connection = Connection(address)
+    def __init__(self, address: str, *, tls: TLSFiles | None = None) -> None:
+        self._connection = Connection(address, tls)
         self._watches: set[WatchStream] = set()
         self._ended_resumes = 0
 
     async def __aenter__(self) -> Self:
-        self._connection.open()
+        await self._connection.open()
         return self
 
     async def __aexit__(
@@ -88,7 +97,7 @@ class InventoryClient:
         """
         request = inventory_pb2.GetRequest(cluster_id=cluster, resource=resource, namespace=namespace, name=name)
         connection = self._connection
-        with connection.call(connection.stub.Get, request, timeout) as call:
+        async with connection.call(lambda stub: stub.Get, request, timeout) as call:
             response = await call
         connection.reached = True
         return GetResult.from_message(response)
@@ -228,7 +237,7 @@ class InventoryClient:
         """
         request = inventory_pb2.ListClustersRequest(clusters=comma_list(clusters))
         connection = self._connection
-        with connection.call(connection.stub.ListClusters, request, timeout) as call:
+        async with connection.call(lambda stub: stub.ListClusters, request, timeout) as call:
             response = await call
         connection.reached = True
         return ClustersResult.from_message(response)
@@ -237,7 +246,7 @@ class InventoryClient:
         """The merged discovery of all members, sorted by group and name."""
         connection = self._connection
         request = inventory_pb2.ListResourceTypesRequest()
-        with connection.call(connection.stub.ListResourceTypes, request, timeout) as call:
+        async with connection.call(lambda stub: stub.ListResourceTypes, request, timeout) as call:
             response = await call
         connection.reached = True
         return tuple(map(ServedType.from_message, response.types))
@@ -248,7 +257,7 @@ class InventoryClient:
         connection = self._connection
         request = inventory_pb2.ListRequest(selection=asked, limit=limit)
         whole = False
-        with connection.call(connection.stub.List, request, timeout) as call:
+        async with connection.call(lambda stub: stub.List, request, timeout) as call:
             async for response in call:
                 connection.reached = True
                 page = ListPage.from_message(response)

@@ -98,7 +98,7 @@ class WatchStream:
                 yield Event(EventType.RELISTED)
 
     async def _one_call(self, timeout: float | None) -> AsyncGenerator[Event, None]:
-        with self._connection.call(self._connection.stub.Watch, self._request, timeout) as call:
+        async with self._connection.call(lambda stub: stub.Watch, self._request, timeout) as call:
             async for response in call:
                 self._connection.reached = True
                 for message in response.events:

@@ -10,8 +10,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from federator.api.address import split_address
 from federator.errors import InvalidInput
-from federator.observability.address import require_local, split_address
 
 ReadyCheck = Callable[[], str | None]
 """Returns None when ready, otherwise why not."""
@@ -27,14 +27,14 @@ class ObservabilityServer:
         """Prepares the server.
 
         Args:
-            address: `host:port` on loopback; port 0 takes a free one.
+            address: `host:port`; port 0 takes a free one. Whoever reaches it may ask: it is plain HTTP.
             registry: what `/metrics` shows.
             checks: by name, what `/readyz` asks.
 
         Raises:
-            InvalidInput: the address is not a loopback address.
+            InvalidInput: it is no address.
         """
-        self._address = require_local(address, field="http-listen")
+        self._address = address
         self._host, self._port = split_address(address, field="http-listen")
         self._registry = registry
         self._checks = checks

@@ -1,9 +1,11 @@
-"""A certificate authority of one control plane, made in memory and good for a week."""
+"""A certificate authority of one control plane or one federation, made in memory and good for a week."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
+import os
+from pathlib import Path
 from typing import NamedTuple
 
 from cryptography import x509
@@ -13,6 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALIDITY = datetime.timedelta(days=7)
 """How long every certificate is good. A control plane gets new ones with every `ControlPlane` object."""
+
+TRUST_DOMAIN = "federator.test"
+"""Of the agents' certificates."""
 
 _SKEW = datetime.timedelta(minutes=5)
 """Certificates begin this much in the past, for clocks that run apart."""
@@ -24,6 +29,21 @@ class KeyPair(NamedTuple):
     certificate: bytes
     key: bytes
 
+    def write(self, folder: Path, name: str) -> tuple[Path, Path]:
+        """Writes or replaces `<name>.crt` and `<name>.key`, which only their owner can read; returns both paths."""
+        return (
+            write_pem(folder / f"{name}.crt", self.certificate),
+            write_pem(folder / f"{name}.key", self.key),
+        )
+
+
+def write_pem(path: Path, content: bytes) -> Path:
+    """Writes or replaces a file that only its owner can read, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+    return partial.replace(path)
+
 
 def signing_key() -> bytes:
     """A new private key, PEM, e.g. for an apiserver to sign service account tokens with."""
@@ -31,7 +51,7 @@ def signing_key() -> bytes:
 
 
 class CertificateAuthority:
-    """Signs the certificates of one control plane. Its own key never leaves the process.
+    """Signs the certificates of one control plane or one federation. Its own key never leaves the process.
 
     Attributes:
         certificate: PEM of the authority's certificate: what clients trust.
@@ -68,12 +88,31 @@ class CertificateAuthority:
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
         return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH)
 
+    def agent(self, cluster_id: str, *, lifetime: datetime.timedelta = VALIDITY) -> KeyPair:
+        """A certificate with which an aggregator takes an agent for this cluster's.
+
+        Args:
+            cluster_id: its ClusterID.
+            lifetime: how long it is good from now; negative for one that has expired.
+        """
+        uri = x509.UniformResourceIdentifier(f"spiffe://{TRUST_DOMAIN}/cluster/{cluster_id}")
+        return self._issue(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"agent of {cluster_id}")]),
+            ExtendedKeyUsageOID.CLIENT_AUTH,
+            x509.SubjectAlternativeName([uri]),
+            lifetime,
+        )
+
     def _issue(
-        self, subject: x509.Name, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None = None
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        names: x509.SubjectAlternativeName | None = None,
+        lifetime: datetime.timedelta = VALIDITY,
     ) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _builder(subject, self._name, key)
+            _builder(subject, self._name, key, lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -84,7 +123,12 @@ class CertificateAuthority:
         return KeyPair(builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    lifetime: datetime.timedelta = VALIDITY,
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -92,8 +136,8 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivate
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _SKEW)
-        .not_valid_after(now + VALIDITY)
+        .not_valid_before(min(now, now + lifetime) - _SKEW)
+        .not_valid_after(now + lifetime)
     )
 
 

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from federator.api.cluster import ClusterState, normalise_cluster_id
-from federator.client import InventoryClient, aconnect
+from federator.client import InventoryClient, TLSFiles, aconnect
 from federator.errors import AggregatorUnreachable, TestbedError
+from federator.testing.certificates import CertificateAuthority, write_pem
 from federator.testing.process_group import Process, ProcessGroup
 from federator.testing.scratch import ScratchFolder
 
@@ -26,11 +27,70 @@ STOP_TIMEOUT = 15.0
 _POLL = 0.1
 
 
+class FederationTLS:
+    """The authorities of one federation and the files that its processes are given.
+
+    Attributes:
+        folder: of the files; those of an agent are `agent-<ClusterID>.crt` and `.key`.
+        aggregators: signs the aggregator's certificate.
+        agents: signs those of agents.
+        readers: signs those of whoever asks.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.aggregators = CertificateAuthority("aggregators")
+        self.agents = CertificateAuthority("agents")
+        self.readers = CertificateAuthority("readers")
+        self.write_authorities()
+        self.aggregators.serving("aggregator", hosts=("localhost",), addresses=("127.0.0.1",)).write(folder, "server")
+        self.readers.client("reader").write(folder, "reader")
+
+    def write_authorities(self) -> None:
+        """Writes or replaces what each side trusts."""
+        write_pem(self.folder / "aggregators.crt", self.aggregators.certificate)
+        write_pem(self.folder / "agents.crt", self.agents.certificate)
+        write_pem(self.folder / "readers.crt", self.readers.certificate)
+
+    @property
+    def reader(self) -> TLSFiles:
+        """With which the aggregator is asked."""
+        return TLSFiles(
+            ca_file=self.folder / "aggregators.crt",
+            certificate_file=self.folder / "reader.crt",
+            private_key_file=self.folder / "reader.key",
+        )
+
+    def aggregator_arguments(self) -> tuple[str, ...]:
+        """Options of the aggregator."""
+        return (
+            f"--tls-cert-file={self.folder / 'server.crt'}",
+            f"--tls-private-key-file={self.folder / 'server.key'}",
+            f"--agent-ca-file={self.folder / 'agents.crt'}",
+            f"--client-ca-file={self.folder / 'readers.crt'}",
+        )
+
+    def agent_arguments(self, cluster_id: str) -> tuple[str, ...]:
+        """Options of an agent. Its certificate is made if there is none yet, so that a test may put another there."""
+        name = f"agent-{cluster_id}"
+        if not (self.folder / f"{name}.crt").exists():
+            self.agents.agent(cluster_id).write(self.folder, name)
+        return (
+            f"--aggregator-ca-file={self.folder / 'aggregators.crt'}",
+            f"--tls-cert-file={self.folder / f'{name}.crt'}",
+            f"--tls-private-key-file={self.folder / f'{name}.key'}",
+        )
+
+
 class Federation:
     """An aggregator and one agent per context, each a process that can be killed, paused and started again.
 
     The aggregator keeps its ledger in the federation's folder, so that a restarted one continues. Reading goes over
     `address`, metrics over `metrics_url`. No process outlives the one that made this object.
+
+    Attributes:
+        tls: certificates, where agents push over TCP with TLS; None where they push over a unix socket, without.
     """
 
     def __init__(
@@ -40,6 +100,7 @@ class Federation:
         *,
         folder: Path | None = None,
         port: int = 0,
+        tls: bool = False,
         agent_arguments: Sequence[str] = (),
         aggregator_arguments: Sequence[str] = (),
     ) -> None:
@@ -50,6 +111,7 @@ class Federation:
             contexts: one agent each.
             folder: keeps ledger and logs here; temporary if None.
             port: port of the reading side on 127.0.0.1; 0 for a free one.
+            tls: agents and clients are asked for certificates, and speak TLS.
             agent_arguments: further arguments of each agent.
             aggregator_arguments: further arguments of the aggregator.
         """
@@ -63,7 +125,8 @@ class Federation:
         self._aggregator_arguments = tuple(aggregator_arguments)
         self.address = f"127.0.0.1:{port or _free_port()}"
         self._http_address = f"127.0.0.1:{_free_port()}"
-        self._ingest_address = f"unix:{self.folder / 'ingest.sock'}"
+        self.tls = FederationTLS(self.folder / "tls") if tls else None
+        self.ingest_address = f"127.0.0.1:{_free_port()}" if tls else f"unix:{self.folder / 'ingest.sock'}"
 
     @property
     def metrics_url(self) -> str:
@@ -77,7 +140,7 @@ class Federation:
 
     def client(self) -> InventoryClient:
         """A new client of the aggregator, to be used with `async with`."""
-        return aconnect(self.address)
+        return aconnect(self.address, tls=self.tls.reader if self.tls else None)
 
     def start_aggregator(self, *arguments: str) -> None:
         """Starts the aggregator; further arguments are for this start only."""
@@ -85,9 +148,10 @@ class Federation:
             "aggregator",
             "aggregator",
             f"--listen={self.address}",
-            f"--ingest-listen={self._ingest_address}",
+            f"--ingest-listen={self.ingest_address}",
             f"--http-listen={self._http_address}",
             f"--state-directory={self.folder / 'state'}",
+            *(self.tls.aggregator_arguments() if self.tls else ()),
             *self._aggregator_arguments,
             *arguments,
         )
@@ -99,7 +163,8 @@ class Federation:
             "agent",
             f"--kubeconfig={self._kubeconfig}",
             f"--context={context}",
-            f"--aggregator={self._ingest_address}",
+            f"--aggregator={self.ingest_address}",
+            *(self.tls.agent_arguments(normalise_cluster_id(context)) if self.tls else ()),
             *self._agent_arguments,
             *arguments,
         )

@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry
 from federator.aggregator.grpc_listener import GrpcListener
 from federator.errors import InvalidInput
 from federator.observability.grpc_metrics import GrpcMetrics
+from federator.testing.federation import FederationTLS
+from federator.wire.tls import TLSFiles, open_channel
 
 SERVICE = "test.Echo"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -121,6 +123,36 @@ async def test_a_unix_socket_in_no_folder_is_refused(tmp_path: Path) -> None:
 async def test_an_address_that_others_reach_is_refused(address: str) -> None:
     with pytest.raises(InvalidInput, match="listen"):
         listener(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "127.0.0.1:0"])
+async def test_with_tls_others_may_reach_it_and_have_to_show_a_certificate(address: str, tmp_path: Path) -> None:
+    tls = FederationTLS(tmp_path)
+    files = TLSFiles(
+        ca_file=tmp_path / "readers.crt",
+        certificate_file=tmp_path / "server.crt",
+        private_key_file=tmp_path / "server.key",
+    )
+    listening = GrpcListener(address, "listen", grace=0.1, metrics=GrpcMetrics(CollectorRegistry()), tls=files)
+    add_echo(listening)
+    async with listening.open(SERVICE) as told:
+        target = told.replace("0.0.0.0", "127.0.0.1")
+        async with open_channel(target, tls.reader.read(), ()) as typed_channel:
+            channel: Any = typed_channel
+            assert await channel.unary_unary(f"/{SERVICE}/Echo")(b"hello", timeout=10) == b"hello"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await echoed(target)
+
+
+async def test_files_that_cannot_be_used_are_named_before_it_listens(tmp_path: Path) -> None:
+    tls = FederationTLS(tmp_path)
+    listening = GrpcListener(
+        "127.0.0.1:0", "listen", grace=0.1, metrics=GrpcMetrics(CollectorRegistry()), tls=tls.reader
+    )
+    tls.reader.private_key_file.unlink()
+    with pytest.raises(InvalidInput, match="tls-private-key-file"):
+        async with listening.open(SERVICE):
+            pass
 
 
 async def test_when_it_closes_it_says_so_first_and_lets_calls_end() -> None:

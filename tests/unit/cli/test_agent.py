@@ -49,7 +49,22 @@ def federator_agent(
         (("--secrets=all",), "--secrets: 'all' is not allowed; allowed: off, metadata, fingerprint"),
         (("--secrets=fingerprint", "--secrets-key-file=/nowhere/key"), "secrets key file: '/nowhere/key'"),
         (("--resource=secrets",), "resources: "),
-        (("--http-listen=0.0.0.0:9091",), "http-listen: '0.0.0.0:9091' is not allowed"),
+        (("--http-listen=9091",), "http-listen: '9091' is not allowed"),
+        (("--aggregator-ca-file=/ca",), "tls-cert-file: '' is not allowed; allowed: a file, since aggregator-ca-file"),
+        (("--tls-cert-file=/c", "--tls-private-key-file=/k"), "aggregator-ca-file: '' is not allowed"),
+        (
+            ("--aggregator-ca-file=/ca", "--tls-cert-file=/c", "--tls-private-key-file=/k"),
+            "aggregator: 'unix:",
+        ),
+        (
+            (
+                "--aggregator=a.example:9443",
+                "--aggregator-ca-file=/nowhere/ca",
+                "--tls-cert-file=/c",
+                "--tls-private-key-file=/k",
+            ),
+            "aggregator-ca-file: '/nowhere/ca' is not allowed; allowed: a file that can be read",
+        ),
         (("--log-level=loud",), "log level: 'loud' is not allowed"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -64,6 +64,28 @@ async def test_wide(federator: Federator, inventory: ScriptedInventory) -> None:
     assert second.endswith("US-2           <none>")
 
 
+async def test_wide_says_which_types_cannot_be_followed_and_why(
+    federator: Federator, inventory: ScriptedInventory
+) -> None:
+    def fresh(resource: str, state: types_pb2.TypeState.ValueType, reason: str = "") -> inventory_pb2.TypeFreshness:
+        return inventory_pb2.TypeFreshness(group="apps", resource=resource, state=state, reason=reason)
+
+    denied, stale = types_pb2.TYPE_STATE_DENIED, types_pb2.TYPE_STATE_STALE
+    healthy = [fresh("a", types_pb2.TYPE_STATE_LIVE), fresh("b", types_pb2.TYPE_STATE_NOT_COLLECTED, "left out")]
+    few = [*healthy, fresh("c", denied, "cannot list c"), fresh("d", stale, "500")]
+    many = [*few, *(fresh(f"e{number}", denied, "no") for number in range(4))]
+    inventory.clusters = inventory_pb2.ListClustersResponse(
+        clusters=[cluster("a", types_pb2.CLUSTER_STATE_LIVE, types=types) for types in (healthy, few, many)]
+        + [cluster("b", types_pb2.CLUSTER_STATE_STALE, types=few, reason="agent silent")]
+    )
+    _, *rows = (await federator("clusters", "-o", "wide")).out.splitlines()
+    said = "c.apps DENIED: cannot list c; d.apps STALE: 500"
+    expected = ["<none>", said, f"{said}; e0.apps DENIED: no; and 3 more", "agent silent"]
+    assert [
+        row.partition("A   ")[2].strip() if row.startswith("a") else row.split("   ")[-1].strip() for row in rows
+    ] == expected
+
+
 async def test_json(federator: Federator, inventory: ScriptedInventory) -> None:
     inventory.clusters = answer()
     told = json.loads((await federator("clusters", "-o=json")).out)

@@ -107,7 +107,7 @@ async def test_where_the_path_is_too_long_for_a_socket_they_push_in_a_folder_for
         (("--history=0d",), "--history: '0d' is not allowed"),
         (("--history=soon",), "--history: 'soon' is not allowed"),
         (("--listen=0.0.0.0:9090",), "listen: '0.0.0.0:9090' is not allowed"),
-        (("--http-listen=0.0.0.0:9091",), "http-listen: '0.0.0.0:9091' is not allowed"),
+        (("--http-listen=9091",), "http-listen: '9091' is not allowed"),
         (("--resource=pods,",), "resources: "),
         (("--resource=secrets",), "resources: "),
         (("--secrets=fingerprint", "--secrets-key-file=/nowhere/key"), "secrets key file: '/nowhere/key'"),

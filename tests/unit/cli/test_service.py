@@ -25,6 +25,18 @@ def test_it_returns_when_it_ends_by_itself() -> None:
     assert done == ["done"]
 
 
+@pytest.mark.parametrize("prefers_uvloop", [False, True])
+def test_uvloop_is_for_those_who_ask_for_it(prefers_uvloop: bool) -> None:
+    pytest.importorskip("uvloop")
+    modules: list[str] = []
+
+    async def main() -> None:
+        modules.append(type(asyncio.get_running_loop()).__module__)
+
+    run_service(main(), prefers_uvloop=prefers_uvloop)
+    assert modules[0].startswith("uvloop") is prefers_uvloop
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order_and_is_no_error(number: signal.Signals) -> None:
     steps: list[str] = []

@@ -38,6 +38,12 @@ async def test_readiness_names_what_is_not_ready_while_liveness_stays() -> None:
         assert text.endswith("readyz check passed\n")
 
 
-async def test_a_public_address_is_refused() -> None:
+async def test_every_address_of_the_machine_may_be_listened_on() -> None:
+    async with ObservabilityServer("0.0.0.0:0", new_registry("test"), {}) as server:
+        assert await _get(server.port, "/livez") == (200, "ok\n")
+
+
+@pytest.mark.parametrize("address", ["9091", "127.0.0.1", "unix:/run/http.sock"])
+async def test_what_is_no_host_and_port_is_refused(address: str) -> None:
     with pytest.raises(InvalidInput, match="http-listen"):
-        ObservabilityServer("0.0.0.0:0", new_registry("test"), {})
+        ObservabilityServer(address, new_registry("test"), {})

@@ -1,7 +1,7 @@
 import pytest
 
+from federator.api.address import is_local, split_address
 from federator.errors import InvalidInput
-from federator.observability.address import require_local, split_address
 
 
 @pytest.mark.parametrize(
@@ -24,16 +24,21 @@ def test_split_address_names_the_field_that_is_wrong(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.8.9.10:1", "[::1]:1", "localhost:1", "unix:/run/f.sock"])
-def test_plaintext_is_allowed_where_only_this_machine_reaches_it(address: str) -> None:
-    assert require_local(address, field="listen") == address
+def test_what_only_this_machine_reaches_is_local(address: str) -> None:
+    assert is_local(address, field="listen")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "localhost.example.com:1"])
-def test_plaintext_is_refused_elsewhere(address: str) -> None:
-    with pytest.raises(InvalidInput, match="loopback"):
-        require_local(address, field="listen")
+def test_what_others_may_reach_is_not(address: str) -> None:
+    assert not is_local(address, field="listen")
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "localhost:http"])
+def test_what_is_no_address_is_neither(address: str) -> None:
+    with pytest.raises(InvalidInput, match="listen"):
+        is_local(address, field="listen")
 
 
 def test_a_socket_path_too_long_for_the_kernel_is_refused() -> None:
     with pytest.raises(InvalidInput, match="100 bytes"):
-        require_local("unix:/" + "x" * 100, field="listen")
+        is_local("unix:/" + "x" * 100, field="listen")
