@@ -88,7 +88,10 @@ class TypeQueue:
         self._has_listed = True
         self.is_awaiting_list = False
         self._snapshot = _Snapshot(resource_version, objects)
-        self._status = TypeStatus(TypeState.LIVE)
+        told, self._status = self._status, TypeStatus(TypeState.LIVE)
+        if told.state is TypeState.DENIED:
+            # Who may list may still be denied to watch: it is LIVE only when it is watched, which will be reported.
+            self.report(told)
 
     @property
     def takes_changes(self) -> bool:

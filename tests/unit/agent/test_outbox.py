@@ -262,6 +262,16 @@ class TestResuming:
 
 
 class TestStates:
+    def test_who_is_denied_to_watch_stays_denied_when_a_list_came(self) -> None:
+        box = Box()
+        denied = TypeStatus(TypeState.DENIED, "cannot watch")
+        box.outbox.report(PODS, denied.state, denied.reason)
+        box.drain()
+        box.sink.replaced_all("9", [pod("a", 2)])
+        assert box.drain()[-1] == denied
+        box.outbox.report(PODS, TypeState.LIVE)
+        assert box.drain() == [TypeStatus(TypeState.LIVE)]
+
     def test_an_unchanged_state_is_told_once(self) -> None:
         box = Box()
         for _ in range(3):
