@@ -74,6 +74,21 @@ fix: $(READY) ## Apply what lint can mend by itself
 bench: testbed ## Measure and write build/bench.json
 	@$(BIN)/python -m tests.bench
 
+# Clusters of the federation that kind-up creates.
+TOPOLOGY ?= 3
+
+.PHONY: image
+image: ## Build the container image (needs docker)
+	docker build --tag federator:0.1.0 .
+
+.PHONY: kind-up
+kind-up: ## Create a federation of kind clusters: TOPOLOGY=2, 3 or 5 (needs docker, kind, kubectl)
+	@kind-configs/kind.sh up $(TOPOLOGY)
+
+.PHONY: kind-down
+kind-down: ## Delete it
+	@kind-configs/kind.sh down $(TOPOLOGY)
+
 .PHONY: torture
 torture: testbed ## Fault runs and property tests, long: SEED=1 ROUNDS=10, report in build/torture.json
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m hypothesis -p no:cacheprovider --timeout=1800 tests/unit tests/contract
