@@ -575,9 +575,9 @@ async def test_rf16_rd01_internal_errors_are_resumed_within_their_window_only(wi
 
 async def test_a_server_that_ends_every_watch_at_once_is_asked_at_a_bounded_rate() -> None:
     list_watch = ScriptedListWatch([page(10)], [[bookmark(10)]] * 1000)
-    async with running(reflector_of(list_watch, requests_per_second=50.0)):
+    async with running(reflector_of(list_watch, requests_per_second=5.0)):
         await asyncio.sleep(10.0)
-    assert 500 <= len(list_watch.watches) <= 560
+    assert 50 <= len(list_watch.watches) <= 56
 
 
 async def test_events_keep_a_stream_alive_only_until_its_length() -> None:
