@@ -19,6 +19,7 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 
 _OUTSIDE_STRING = re.compile(rb'[^"{}]*+')
 _INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_EVENT = re.compile(rb'\{"type":"([A-Z]+)","object":')
 _WHITESPACE = re.compile(rb"[ \t\r\n]*+")
 _MAYBE_END = b"} \t\r"
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE = b'"\\{}'
@@ -110,7 +111,7 @@ class FrameReader:
         """The frame, if the first line is exactly one object."""
         line = self._copy(newline)
         try:
-            frame = _decode_frame(line)
+            frame = _decoded(line)
         except msgspec.ValidationError as error:
             raise undecodable(f"the watch carries a frame that is no event: {error}", in_stream=True) from None
         except msgspec.DecodeError:
@@ -122,7 +123,7 @@ class FrameReader:
         text = self._copy(end)
         self._begin_frame(end)
         try:
-            return _checked(_decode_frame(text), text)
+            return _checked(_decoded(text), text)
         except msgspec.MsgspecError as error:
             raise undecodable(f"the watch carries a frame that is no event: {error}", in_stream=True) from None
 
@@ -132,24 +133,48 @@ class FrameReader:
 
     def _scan(self) -> int:
         """Position after the first object, or -1 where it is not complete; goes on where it stopped."""
-        buffer = self._buffer
-        while True:
-            pattern = _INSIDE_STRING if self._in_string else _OUTSIDE_STRING
-            match = pattern.match(buffer, self._scanned)
-            position = match.end() if match else self._scanned
-            del match  # it pins the buffer against growing
-            if position == len(buffer) or buffer[position] == _BACKSLASH:
-                self._scanned = position
-                return -1
-            self._scanned = position + 1
-            if buffer[position] == _QUOTE:
-                self._in_string = not self._in_string
-            elif buffer[position] == _OPEN:
-                self._depth += 1
-            else:
-                self._depth -= 1
-                if self._depth == 0:
-                    return self._scanned
+        self._scanned, self._depth, self._in_string = _scan(self._buffer, self._scanned, self._depth, self._in_string)
+        return self._scanned if self._depth == 0 and self._scanned else -1
+
+
+def object_end(buffer: bytes | bytearray, start: int) -> int:
+    """Position after the JSON object that begins at `start`, or -1 where none begins or it is not complete."""
+    if buffer[start : start + 1] != b"{":
+        return -1
+    position, depth, _ = _scan(buffer, start, 0, False)
+    return -1 if depth else position
+
+
+def _scan(buffer: bytes | bytearray, position: int, depth: int, in_string: bool) -> tuple[int, int, bool]:
+    """Goes on until the depth is back to 0, or the buffer ends; returns where it stands."""
+    while True:
+        pattern = _INSIDE_STRING if in_string else _OUTSIDE_STRING
+        match = pattern.match(buffer, position)
+        position = match.end() if match else position
+        del match  # it pins the buffer against growing
+        if position == len(buffer) or buffer[position] == _BACKSLASH:
+            return position, depth, in_string
+        position += 1
+        byte = buffer[position - 1]
+        if byte == _QUOTE:
+            in_string = not in_string
+        elif byte == _OPEN:
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                return position, 0, False
+
+
+def _decoded(text: bytes) -> Frame:
+    try:
+        return _decode_frame(text)
+    except RecursionError:
+        # An object nested deeper than the decoder goes. Whoever decodes it will refuse it; the watch goes on.
+        match = _EVENT.match(text)
+        if match is None:
+            raise msgspec.DecodeError("JSON is nested too deeply") from None
+        return Frame(match[1].decode(), msgspec.Raw(text[match.end() : text.rstrip().rindex(b"}")]))
 
 
 def _checked(frame: Frame, text: bytes) -> Frame:

@@ -11,12 +11,16 @@ import re
 
 import msgspec
 
+from federator.kube.frame_reader import object_end
+
 RUN_BYTES = 256 * 1024
 """Bytes that are gathered before a cut is looked for: about a hundred pods."""
 
 _ITEMS = re.compile(rb'"items"\s*:\s*\[\s*')
 _HEAD_BYTES = 64 * 1024
 """How far into a list its items have to begin; a list that begins otherwise is read as a whole."""
+
+_SEPARATOR = re.compile(rb"\s*,\s*")
 
 _GUESSES = 4
 """Cuts tried in one run before more is gathered."""
@@ -83,9 +87,23 @@ class ListReader:
         Raises:
             msgspec.MsgspecError: the body is no list.
         """
-        rest = bytes(self._buffer)
-        self._buffer = bytearray()
-        return _decode_body(self._before_items + rest)
+        try:
+            return _decode_body(self._before_items + bytes(self._buffer))
+        except RecursionError:
+            return self._finish_deep()
+        finally:
+            self._buffer = bytearray()
+
+    def _finish_deep(self) -> ListBody:
+        if not self._separator and not self._find_items():
+            raise msgspec.DecodeError("JSON is nested too deeply")
+        items, end = self._split()
+        try:
+            body = _decode_body(self._before_items + bytes(self._buffer[end:]))
+        except RecursionError:
+            raise msgspec.DecodeError("JSON is nested too deeply") from None
+        body.items = items
+        return body
 
     def _find_items(self) -> bool:
         """Finds where the items begin, and takes what is before them out of the buffer."""
@@ -121,6 +139,25 @@ class ListReader:
                 items = _decode_run(run)
             except msgspec.MsgspecError:
                 continue
+            except RecursionError:
+                items, end = self._split()
+                del self._buffer[:end]
+                return items
             del self._buffer[: end + 2]
             return items
         return []
+
+    def _split(self) -> tuple[list[msgspec.Raw], int]:
+        """The whole items in the buffer, found by their braces, and where the rest begins.
+
+        For items nested deeper than the decoder goes: whoever decodes them refuses them, and the others are not lost.
+        """
+        items: list[msgspec.Raw] = []
+        start = 0
+        while (end := object_end(self._buffer, start)) >= 0:
+            items.append(msgspec.Raw(bytes(self._buffer[start:end])))
+            separator = _SEPARATOR.match(self._buffer, end)
+            start = separator.end() if separator else end
+            if separator is None:
+                break
+        return items, start

@@ -78,8 +78,8 @@ class ObjectDecoder:
         """
         try:
             head = _decode_head(raw)
-        except msgspec.MsgspecError as error:
-            raise UnusableObject(f"metadata of a wrong shape: {error}") from None
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise UnusableObject(f"metadata of a wrong shape, or nested too deeply: {error}") from None
         metadata = head.metadata
         if metadata is None or not metadata.name:
             raise UnusableObject("no metadata.name")

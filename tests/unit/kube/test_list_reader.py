@@ -96,6 +96,33 @@ def test_what_is_no_list_is_refused_at_its_end(body: bytes) -> None:
         read(body * 1, size=3, run_bytes=5)
 
 
+def deep(number: int) -> bytes:
+    return b'{"metadata":{"name":"deep-%d"},"spec":' % number + b'{"a":' * 3000 + b'"}{"' + b"}" * 3000 + b"}"
+
+
+@pytest.mark.parametrize("size", [100, 10_000_000])
+@pytest.mark.parametrize("sorted_keys", [True, False])
+def test_an_item_nested_too_deeply_takes_no_other_with_it(size: int, sorted_keys: bool) -> None:
+    """An apiserver takes custom resources nested far deeper than the decoder goes."""
+    expected = [part for number in range(20) for part in (compact(pod(number)), deep(number))]
+    listed = b'"items":[' + b",".join(expected) + b"]"
+    metadata = b'"kind":"PodList","metadata":{"resourceVersion":"77"}'
+    body = b"{%b,%b}" % ((listed, metadata) if sorted_keys else (metadata, listed))
+    reader = ListReader(run_bytes=500)
+    found = [bytes(item) for chunk in chunks(body, size) for item in reader.feed(chunk)]
+    end = reader.finish()
+    assert found + [bytes(item) for item in end.items or ()] == expected
+    assert end.metadata is not None
+    assert (end.kind, end.metadata.resource_version) == ("PodList", "77")
+
+
+@pytest.mark.parametrize("cut", [10, 3000, 9000])
+def test_a_body_that_ends_amid_an_item_nested_too_deeply_is_refused(cut: int) -> None:
+    body = b'{"kind":"PodList","items":[' + deep(1) + b"]}"
+    with pytest.raises(msgspec.MsgspecError):
+        read(body[:-cut])
+
+
 def test_a_body_cut_short_after_runs_is_refused() -> None:
     body = compact({"kind": "PodList", "metadata": METADATA, "items": PODS})
     with pytest.raises(msgspec.MsgspecError):

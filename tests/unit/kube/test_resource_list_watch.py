@@ -91,6 +91,25 @@ async def test_list_skips_and_names_what_it_cannot_use(server: ScriptedServer, c
     assert client.statistics()["skipped_objects"] == 3
 
 
+def deep(name: str) -> str:
+    return json.dumps(watched_pod(name))[:-1] + ',"status":' + '{"a":' * 3000 + "1" + "}" * 3000 + "}"
+
+
+async def test_an_object_nested_too_deeply_is_skipped_and_the_others_are_served(
+    server: ScriptedServer, client: MemberClient
+) -> None:
+    """Bug 18: one bad object must not take its type with it."""
+    items = ",".join([json.dumps(pod("a")), deep("deep"), json.dumps(pod("c"))])
+    scripted_body(server, f'{{"kind":"PodList","metadata":{{"resourceVersion":"9"}},"items":[{items}]}}'.encode())
+    page = await list_watch(client).list(ListOptions())
+    assert [obj.name for obj in page.objects] == ["a", "c"]
+    assert "nested too deeply" in page.skipped[0]
+    deep_frame = f'{{"type":"ADDED","object":{deep("deep")}}}\n'.encode()
+    scripted_watch(server, frame("ADDED", watched_pod("a")) + b"\n", deep_frame, frame("ADDED", watched_pod("c")))
+    assert [event.object.name for event in await events(client)] == ["a", "c"]
+    assert client.statistics()["skipped_objects"] == 2
+
+
 async def test_a_long_run_of_items_lets_other_tasks_run() -> None:
     turns = 0
 
