@@ -19,7 +19,8 @@ FederatorError
 │   ├── ClusterHeld              another live agent holds the ClusterID
 │   ├── ClusterUIDChanged        the ClusterID belongs to another cluster
 │   ├── ClusterUIDKnown          the cluster is already a member under another ClusterID
-│   └── SessionFenced            a newer session has taken over
+│   ├── SessionFenced            a newer session has taken over
+│   └── IdentityRefused          the agent's certificate does not prove the ClusterID it speaks for
 ├── LedgerError                  the store cannot do what was asked
 │   ├── LedgerLocked             another process appends to it
 │   ├── LedgerFull               no room; reading goes on
@@ -273,6 +274,17 @@ class SessionFenced(SessionRefused):
         super().__init__(f"session {term} of cluster {cluster_id!r} is fenced by session {newest_term}")
 
 
+class IdentityRefused(SessionRefused):
+    """An agent's certificate does not prove the ClusterID that it speaks for."""
+
+    reason = "IDENTITY_REFUSED"
+
+    def __init__(self, cluster_id: str, cause: str) -> None:
+        self.cluster_id = cluster_id
+        self.cause = cause
+        super().__init__(f"an agent may not speak for cluster {cluster_id!r}: {cause}")
+
+
 class LedgerError(FederatorError):
     """The ledger cannot do what was asked."""
 
@@ -439,6 +451,7 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     ClusterUIDChanged: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterUIDKnown: Outcome("FAILED_PRECONDITION", 409, 1),
     SessionFenced: Outcome("ABORTED", 409, 1),
+    IdentityRefused: Outcome("PERMISSION_DENIED", 403, 1),
     LedgerError: Outcome("INTERNAL", 500, 1),
     LedgerLocked: Outcome("FAILED_PRECONDITION", 409, 1),
     LedgerFull: Outcome("RESOURCE_EXHAUSTED", 507, 1),

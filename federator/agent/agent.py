@@ -25,6 +25,7 @@ from federator.agent.settings import AgentSettings
 from federator.agent.transforms import read_key
 from federator.api.cluster import TypeState, is_stand_in
 from federator.api.resource import GroupResource, ResourceType
+from federator.api.selector import LabelSelector
 from federator.errors import (
     ClusterUIDChanged,
     CredentialsError,
@@ -101,6 +102,7 @@ class Agent:
         require_dialable(settings.aggregator, settings.tls, field="aggregator")
         if settings.tls is not None:
             settings.tls.read()
+        LabelSelector.parse(settings.label_selector, field="selector")
         self._settings = settings
         self._member = member
         self._instance = uuid4().hex

@@ -6,6 +6,7 @@ override a denial. A namespace leaves out types that have none, unless they are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -30,6 +31,10 @@ DEFAULT_DENIALS: Mapping[GroupResource, str] = MappingProxyType(
 is never listed and needs no denial. Secrets have a setting of their own."""
 
 SECRETS_DENIAL = "Secrets are not collected unless asked for by secrets=metadata or secrets=fingerprint"
+
+# What goes beyond this would reach into the rest of a URL, where an apiserver answers 404 for every type.
+_TYPE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Selected(msgspec.Struct, frozen=True):
@@ -62,13 +67,17 @@ class Selection:
             secrets: whether Secrets may be collected.
 
         Raises:
-            InvalidInput: a name is empty, or Secrets are named while their mode is off.
+            InvalidInput: a name cannot be a type's, the namespace cannot be one, or Secrets are named while their mode
+                is off.
         """
         self._names = tuple(name.strip().lower() for name in resources)
         self._namespace = namespace
         self._secrets = secrets
-        if not all(self._names):
-            raise InvalidInput("resources", ",".join(resources), "names of resource types, none of them empty")
+        for given, name in zip(resources, self._names, strict=True):
+            if not _TYPE_NAME.fullmatch(name):
+                raise InvalidInput("resources", given, "names of types, such as pods, deploy or deployments.v1.apps")
+        if namespace and not _NAMESPACE.fullmatch(namespace):
+            raise InvalidInput("namespace", namespace, f"{_NAMESPACE.pattern}: the name of one namespace")
         named_secret = next((name for name in self._names if _matches(_SECRET_TYPE, name)), None)
         if named_secret and secrets is SecretMode.OFF:
             raise InvalidInput("resources", named_secret, f"other types; {SECRETS_DENIAL}")

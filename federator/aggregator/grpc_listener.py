@@ -15,6 +15,7 @@ from federator.api.address import UNIX, is_local
 from federator.errors import InvalidInput
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.wire.limits import MAX_MESSAGE_BYTES
+from federator.wire.status import RequestDecoding
 from federator.wire.tls import TLSFiles, server_credentials
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -60,7 +61,7 @@ class GrpcListener:
         self._field = field
         self._grace = grace
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        self.server = grpc.aio.server(interceptors=[metrics], options=SERVER_OPTIONS)
+        self.server = grpc.aio.server(interceptors=[metrics, RequestDecoding()], options=SERVER_OPTIONS)
 
     @asynccontextmanager
     async def open(self, *services: str) -> AsyncIterator[str]:

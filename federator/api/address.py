@@ -32,8 +32,8 @@ def is_local(address: str, *, field: str) -> bool:
         InvalidInput: it is no address.
     """
     if address.startswith(UNIX):
-        if len(address.encode()) > len(UNIX) + 100:
-            raise InvalidInput(field, address, "a unix socket path of at most 100 bytes")
+        if not len(UNIX) < len(address.encode()) <= len(UNIX) + 100:
+            raise InvalidInput(field, address, "unix: and the path of a socket, at most 100 bytes")
         return True
     host, _ = split_address(address, field=field)
     if host == "localhost":

@@ -46,9 +46,12 @@ def decode_meta(raw: bytes) -> ObjectMeta:
     """Decodes only `metadata` of an object's JSON.
 
     Raises:
-        msgspec.MsgspecError: the bytes are not JSON, or metadata has a wrong shape.
+        msgspec.MsgspecError: the bytes are not JSON or nested too deeply, or metadata has a wrong shape.
     """
-    return _decode_with_meta(raw).metadata
+    try:
+        return _decode_with_meta(raw).metadata
+    except RecursionError:
+        raise msgspec.DecodeError("JSON is nested too deeply") from None
 
 
 class KubeObject(msgspec.Struct, frozen=True, gc=False):

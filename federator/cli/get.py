@@ -68,7 +68,7 @@ def get(
     ] = False,
     no_headers: NoHeaders = False,
     show_labels: Annotated[bool, typer.Option("--show-labels", help="Show a column of labels.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="At most this many objects; 0 for no limit.")] = 0,
+    limit: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="At most this many objects; 0 for no limit.")] = 0,
     server: Server = DEFAULT_SERVER,
     aggregator_ca_file: AggregatorCA = None,
     tls_cert_file: CertificateFile = None,

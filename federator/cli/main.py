@@ -5,16 +5,19 @@ A command's module is imported when the command is called, so that `federator --
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from federator.cli.config import CheckedCommand, ServiceCommand
 from federator.cli.messages import error as say_error
-from federator.errors import FederatorError, InvalidInput, outcome
+from federator.errors import ERRORS, FederatorError, InvalidInput, outcome
 
 
 class CommandEntry(NamedTuple):
@@ -23,10 +26,12 @@ class CommandEntry(NamedTuple):
     Attributes:
         target: `module:function`; the function's parameters are its options and arguments, its docstring its help.
         summary: one line for the list of commands.
+        command_class: what it takes beside its command line.
     """
 
     target: str
     summary: str
+    command_class: type[TyperCommand] = CheckedCommand
 
 
 COMMANDS = {
@@ -35,10 +40,12 @@ COMMANDS = {
     "api-resources": CommandEntry(
         "federator.cli.api_resources:api_resources", "Show the resource types of all clusters."
     ),
-    "run": CommandEntry("federator.cli.run:run", "Run the aggregator and an agent for each kubeconfig context."),
-    "agent": CommandEntry("federator.cli.agent:agent", "Run the agent of one cluster."),
-    "aggregator": CommandEntry("federator.cli.aggregator:aggregator", "Run the aggregator."),
-    "version": CommandEntry("federator.cli.version:version", "Show the version."),
+    "run": CommandEntry(
+        "federator.cli.run:run", "Run the aggregator and an agent for each kubeconfig context.", ServiceCommand
+    ),
+    "agent": CommandEntry("federator.cli.agent:agent", "Run the agent of one cluster.", ServiceCommand),
+    "aggregator": CommandEntry("federator.cli.aggregator:aggregator", "Run the aggregator.", ServiceCommand),
+    "version": CommandEntry("federator.cli.version:version", "Show the version.", TyperCommand),
 }
 
 
@@ -59,9 +66,10 @@ class LazyGroup(TyperGroup):
         del ctx
         if cmd_name not in COMMANDS:
             raise InvalidInput("command", cmd_name, ", ".join(COMMANDS))
-        module, function = COMMANDS[cmd_name].target.split(":")
+        entry = COMMANDS[cmd_name]
+        module, function = entry.target.split(":")
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name)(getattr(import_module(module), function))
+        single.command(cmd_name, cls=entry.command_class)(getattr(import_module(module), function))
         command = typer.main.get_command(single)
         assert isinstance(command, TyperCommand)
         return command
@@ -90,7 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those after the program's name; None for the process's own.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Names and annotations are in any script, and what reads JSON and YAML expects UTF-8 whatever the terminal is.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
+        for argument in given:
+            _require_text(argument)
         # Not `app()`, which would install typer's own report of exceptions over the interpreter's.
         result = typer.main.get_command(app).main(given or ["--help"], prog_name="federator", standalone_mode=False)
     except FederatorError as error:
@@ -101,4 +114,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        # Commands tell of files and connections themselves. What is left is the output, on a full disk for one.
+        say_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        return ERRORS[FederatorError].exit
     return result if isinstance(result, int) else 0
+
+
+def _require_text(argument: str) -> None:
+    """Refuses bytes that are no text: neither a message nor a question to the aggregator could carry them."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("argument", os.fsencode(argument), "text in UTF-8") from None

@@ -30,7 +30,7 @@ from federator.cli.collecting import (
     secret_mode,
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
-from federator.errors import CredentialsError, InvalidInput
+from federator.errors import CredentialsError, InvalidInput, LedgerError
 from federator.kube.kubeconfig import Kubeconfig
 from federator.kube.member_client import MemberClient
 from federator.observability.logs import configure_logging
@@ -145,6 +145,9 @@ def _socket_path(directory: Path, stack: AsyncExitStack) -> Path:
     """Where the agents push: in the state directory, or, where that makes a path too long, in a temporary folder."""
     path = directory.absolute() / "ingest.sock"
     if len(str(path).encode()) <= _LONGEST_SOCKET_PATH:
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LedgerError(f"cannot open the ledger in {directory}: {error}") from error
         return path
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="federator-"))) / "ingest.sock"

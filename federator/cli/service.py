@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
+import re
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -85,19 +85,24 @@ def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+_DURATION = re.compile(r"(?:(?P<days>\d+(?:\.\d+)?)d)?(?P<rest>[0-9.a-zµμ]*)")
+_LONGEST = 100 * 365 * 24 * 3600.0
+
+
 def duration(text: str, *, field: str) -> float:
     """Seconds of a duration such as `90s`, `1h30m` or `7d`.
 
     Raises:
         InvalidInput: it is not a positive duration.
     """
-    days, _, rest = text.rpartition("d")
+    written = _DURATION.fullmatch(text)
+    days, rest = (written["days"], written["rest"]) if written else ("", "?")
     try:
         seconds = float(days or 0) * 24 * 3600 + (durationpy.from_str(rest).total_seconds() if rest else 0.0)
     except (ValueError, durationpy.DurationError) as error:
         raise InvalidInput(field, text, "a duration such as 90s, 1h30m or 7d") from error
-    if not 0 < seconds < math.inf:
-        raise InvalidInput(field, text, "a duration above zero, such as 90s, 1h30m or 7d")
+    if not 0 < seconds <= _LONGEST:
+        raise InvalidInput(field, text, "a duration above zero and of at most 100 years, such as 90s, 1h30m or 7d")
     return seconds
 
 

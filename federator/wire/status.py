@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import grpc
 import structlog
@@ -29,6 +29,7 @@ from federator.errors import (
     ClusterHeld,
     CursorAhead,
     FederatorError,
+    InvalidInput,
     KubeStatusError,
     LedgerFull,
     MemberUnreachable,
@@ -96,6 +97,54 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> FederatorError:
     return FederatorError(f"{code.name}: {details}")
 
 
+class RequestDecoding(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Hands a request that is none of its type on to the error boundary, which refuses it.
+
+    By itself grpc would answer UNKNOWN, with the name of the exception. It is for the methods of our own services that
+    take one request; what a stream of requests brings is decoded inside the boundary.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Replaces the way a handler reads its request."""
+        handler = await continuation(handler_call_details)
+        is_ours = handler_call_details.method.startswith(_OUR_SERVICES)
+        if handler is None or handler.request_streaming or not is_ours:
+            return handler
+        if handler.response_streaming:
+            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
+        else:
+            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        return make(behaviour, _decoding(handler.request_deserializer), handler.response_serializer)
+
+
+_OUR_SERVICES = "/federator."
+
+
+class _Undecodable:
+    """Stands in the place of a request that could not be decoded."""
+
+    def __init__(self, size: int, error: Exception) -> None:
+        self._size = size
+        self._error = error
+
+    def refuse(self) -> NoReturn:
+        raise InvalidInput("request", f"{self._size} bytes", "a message of the method's type") from self._error
+
+
+def _decoding(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode(encoded: bytes) -> Any:
+        try:
+            return deserialize(encoded)
+        except DecodeError as error:
+            return _Undecodable(len(encoded), error)
+
+    return decode
+
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 Servicer = TypeVar("Servicer")
 Request = TypeVar("Request")
@@ -112,7 +161,7 @@ def aio_error_boundary(method: Method) -> Method:
 
         @functools.wraps(method)
         async def stream(self: Any, request: Any, context: Context) -> AsyncIterator[Any]:
-            async with _refusing(context, method), aclosing(method(self, request, context)) as responses:
+            async with _refusing(context, method, request), aclosing(method(self, request, context)) as responses:
                 async for response in responses:
                     yield response
 
@@ -120,7 +169,7 @@ def aio_error_boundary(method: Method) -> Method:
 
     @functools.wraps(method)
     async def unary(self: Any, request: Any, context: Context) -> Any:
-        async with _refusing(context, method):
+        async with _refusing(context, method, request):
             return await method(self, request, context)
 
     return cast("Method", unary)
@@ -137,7 +186,7 @@ def aio_writer_boundary(
 
     @functools.wraps(method)
     async def stream(self: Servicer, request: Request, context: Context) -> AsyncIterator[Any]:
-        async with _refusing(context, method):
+        async with _refusing(context, method, request):
             await method(self, request, context)
         for message in _NOTHING:
             yield message
@@ -149,8 +198,10 @@ _NOTHING: tuple[Any, ...] = ()
 
 
 @asynccontextmanager
-async def _refusing(context: Context, method: Callable[..., Any]) -> AsyncIterator[None]:
+async def _refusing(context: Context, method: Callable[..., Any], request: object) -> AsyncIterator[None]:
     try:
+        if isinstance(request, _Undecodable):
+            request.refuse()
         yield
     except grpc.aio.AbortError:
         raise

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
 
+import federator
 from federator import errors
 from federator.errors import ERRORS, FederatorError, InvalidInput, LedgerError, Outcome, outcome
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+def _page() -> list[list[str]]:
+    """Cells of each row of the page's table, without the header."""
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
 def _tree() -> dict[str, str]:
@@ -42,6 +54,30 @@ def test_the_docstring_draws_every_class_under_its_base() -> None:
 
 def test_the_table_has_every_class() -> None:
     assert set(ERRORS) == {FederatorError, *_subclasses(FederatorError)}
+
+
+def test_the_page_for_users_is_the_table() -> None:
+    listed = [tuple(cell.strip("`") for cell in (row[0], row[1], *row[3:6])) for row in _page()]
+    assert listed == [
+        (error.reason, error.__name__, into.grpc, str(into.http), str(into.exit)) for error, into in ERRORS.items()
+    ]
+
+
+def test_the_page_says_of_every_error_when_it_comes_and_what_to_do() -> None:
+    assert not [row[0] for row in _page() if len(row) != 7 or not row[2] or not row[6]]
+
+
+def test_no_error_of_ours_stands_outside_the_table() -> None:
+    def subclasses(base: type[FederatorError]) -> Iterator[type[FederatorError]]:
+        for subclass in base.__subclasses__():
+            yield subclass
+            yield from subclasses(subclass)
+
+    for module in pkgutil.walk_packages(federator.__path__, f"{federator.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    ours = {error for error in subclasses(FederatorError) if error.__module__.split(".")[0] == federator.__name__}
+    assert ours == set(ERRORS) - {FederatorError}
 
 
 def test_reasons_are_unique_and_upper_snake() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import grpc
 
 from federator.api.cluster import ClusterID, parse_cluster_id
-from federator.errors import InvalidInput, SessionRefused
+from federator.errors import IdentityRefused, InvalidInput
 from federator.v1 import ingest_pb2
 
 _LOCAL_PEERS = ("unix:", "ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D")
@@ -35,16 +35,15 @@ def peer_cluster_id(
     which only this machine reaches, it is the one Hello names.
 
     Raises:
-        SessionRefused: the certificate names no cluster, or another one than Hello.
+        IdentityRefused: the certificate names no cluster, or another one than Hello.
         InvalidInput: the name is no ClusterID, or the peer of a plaintext connection is not of this machine.
     """
     presented = context.auth_context()
     if _values(presented, "transport_security_type") == ["ssl"]:
-        certified = _certified_cluster_id(_values(presented, _IDENTITY))
+        claimed = hello.cluster_id[:_SHOWN]
+        certified = _certified_cluster_id(_values(presented, _IDENTITY), claimed)
         if hello.cluster_id != certified:
-            raise SessionRefused(
-                f"the agent speaks for cluster {hello.cluster_id[:_SHOWN]!r}, its certificate for {certified!r}"
-            )
+            raise IdentityRefused(claimed, f"its certificate is for {certified!r}")
         return certified
     peer = context.peer()
     # An unnamed unix socket is the peer's usual end of a unix connection.
@@ -53,13 +52,14 @@ def peer_cluster_id(
     return parse_cluster_id(hello.cluster_id)
 
 
-def _certified_cluster_id(identities: list[str]) -> ClusterID:
+def _certified_cluster_id(identities: list[str], claimed: str) -> ClusterID:
     named = _CLUSTER.fullmatch(identities[0]) if len(identities) == 1 else None
     if named is None:
         shown = f"it has {identities[0][:_SHOWN]!r}" if identities else "it has none, or several URIs"
-        raise SessionRefused(
-            "the agent's certificate names no cluster: as subject alternative name it needs one URI, "
-            f"spiffe://<trust domain>/cluster/<ClusterID>; {shown}"
+        raise IdentityRefused(
+            claimed,
+            "its certificate names no cluster: as subject alternative name it needs one URI, "
+            f"spiffe://<trust domain>/cluster/<ClusterID>; {shown}",
         )
     return parse_cluster_id(named[1], field="cluster of the certificate")
 

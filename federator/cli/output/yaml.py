@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from federator.errors import FederatorError
+
 _NUMBER = re.compile(
     r"[-+]?(?:"
     r"0[xX][0-9a-fA-F_]+|0[oO][0-7_]+|0[bB][01_]+"  # other bases
@@ -42,5 +44,14 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(document: Any) -> str:
-    """A document as YAML, keys in their order, lines never folded."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=-1, default_flow_style=False)
+    """A document as YAML, keys in their order, lines never folded.
+
+    Raises:
+        FederatorError: it is nested too deeply, some hundreds of levels.
+    """
+    try:
+        return yaml.dump(
+            document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=-1, default_flow_style=False
+        )
+    except RecursionError:
+        raise FederatorError("an object is nested too deeply for -o yaml; take -o json") from None

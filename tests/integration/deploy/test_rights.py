@@ -17,7 +17,7 @@ from federator.client import Cluster, InventoryClient
 from federator.testing.control_plane import ControlPlane
 from federator.testing.federation import Federation
 from tests.integration.deploy.kubectl import DEPLOY, NAMESPACE, Kubectl, agent_token, kubeconfig_with, without
-from tests.integration.federation.test_processes import federator
+from tests.integration.federation.commands import federator
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
 

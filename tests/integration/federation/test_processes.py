@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import aiohttp
 import pytest
@@ -22,35 +20,12 @@ from federator.testing.federation import Federation
 from federator.testing.process_group import ProcessGroup
 from federator.testing.testbed import Testbed
 from federator.testing.workload import Workload
+from tests.integration.federation.commands import federator
 from tests.integration.federation.conftest import NAMES
 from tests.integration.federation.recorder import Recorder
 from tests.integration.federation.truth import assert_equal
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
-
-
-class Output(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-async def federator(*arguments: str, server: str = "") -> Output:
-    """Runs a command to its end."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
-    environment |= {"FEDERATOR_SERVER": server} if server else {}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "federator",
-        *arguments,
-        env=environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return Output(process.returncode, out.decode(), err.decode())
 
 
 async def test_a_federation_follows_living_clusters_tells_its_metrics_and_ends_when_it_is_told(
@@ -127,50 +102,12 @@ async def test_get_answers_for_people_and_for_programs(living_bed: Testbed) -> N
         assert (nothing.code, nothing.out) == (0, "")
         assert "2 clusters" in nothing.err
 
-        for arguments, code, told in (
-            (("get", "gadgets"), 1, "gadgets"),
-            (("get", "pods", "-l", "a in (b"), 2, "a in (b"),
-            (("get", "pods", "-C", "mars-1"), 1, "eu-1, us-1"),
-            (("get", "pods", "-o", "xml"), 2, "xml"),
-            (("clusters", "--server", "127.0.0.1:1"), 1, "127.0.0.1:1"),
-        ):
-            refused = await federator(*arguments, server=address)
-            assert (refused.code, refused.out) == (code, ""), refused
-            assert told in refused.err
-            assert "Traceback" not in refused.err
-
         federation.kill("agent-us-1")
         await federation.wait_state(ClusterState.STALE, "us-1")
         stale = await federator("get", "pods", server=address)
         assert stale.code == 0
         assert "us-1 STALE" in stale.err
         assert {row.split()[0] for row in stale.out.splitlines()[1:]} == {"eu-1", "us-1"}
-
-
-async def test_secrets_stay_home_unless_asked_and_their_values_always(living_bed: Testbed) -> None:
-    canary = "do-not-tell-anybody"
-    async with living_bed["ap-1"].client() as admin:
-        secret = {"metadata": {"name": "canary"}, "stringData": {"password": canary}, "type": "Opaque"}
-        await admin.create("/api/v1/namespaces/default/secrets", secret)
-    async with Federation(living_bed.kubeconfig, ("ap-1",)) as federation, federation.client() as fed:
-        off = await federator("get", "secrets", server=federation.address)
-        assert "NOT_COLLECTED" in off.err
-        assert off.out == ""
-        for mode in ("metadata", "fingerprint"):
-            # In order, so that the ClusterID is free at once.
-            assert await federation.processes["agent-ap-1"].stop(10)
-            federation.start_agent("ap-1", f"--secrets={mode}")
-            async with asyncio.timeout(30), aclosing(fed.watch("secrets", name="canary")) as events:
-                async for event in events:
-                    if event.object and ("data" in event.object.to_dict()) == (mode == "fingerprint"):
-                        break
-            await federation.wait_state(ClusterState.LIVE)
-        await federation.stop()
-        for file in federation.folder.rglob("*"):
-            if file.is_file():
-                content = file.read_bytes()
-                for spelling in (canary.encode(), b"ZG8tbm90LXRlbGwtYW55Ym9keQ=="):
-                    assert spelling not in content, file
 
 
 def _with_odd_contexts(source: Path, target: Path) -> Path:

@@ -16,7 +16,7 @@ from federator.errors import AggregatorUnreachable
 from federator.testing.certificates import CertificateAuthority, write_pem
 from federator.testing.federation import Federation, FederationTLS
 from federator.testing.testbed import Testbed
-from tests.integration.federation.test_processes import federator
+from tests.integration.federation.commands import federator
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(180)]
 
@@ -99,11 +99,11 @@ async def test_an_agent_speaks_for_the_cluster_of_its_certificate_only(small_bed
     federation.start_aggregator()
     federation.start_agent("eu-1")
     try:
-        await log_has(federation, "agent-eu-1", "no session", "SESSION_REFUSED", "'eu-1'", "'us-1'")
+        await log_has(federation, "agent-eu-1", "no session", "IDENTITY_REFUSED", "'eu-1'", "'us-1'")
         tls.agents.agent("eu-1", lifetime=datetime.timedelta(seconds=-1)).write(folder, "agent-eu-1")
         await log_has(federation, "agent-eu-1", "no session", "AGGREGATOR_UNREACHABLE", "agent-eu-1.crt")
         tls.agents.client("eu-1").write(folder, "agent-eu-1")
-        await log_has(federation, "agent-eu-1", "no session", "SESSION_REFUSED", "names no cluster")
+        await log_has(federation, "agent-eu-1", "no session", "IDENTITY_REFUSED", "names no cluster")
         async with federation.client() as fed:
             assert (await fed.clusters()).clusters == ()
             # The right one is picked up without a restart.

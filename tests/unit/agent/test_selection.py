@@ -99,6 +99,15 @@ def test_naming_secrets_while_they_are_off_is_a_contradiction(name: str) -> None
         Selection(["pods", name])
 
 
-def test_an_empty_name_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="resources"):
-        Selection(["pods", " "])
+@pytest.mark.parametrize("name", ["", " ", "pods/log", "p o", "../secrets", "pods.", "*", "pods,nodes"])
+def test_what_can_be_no_name_of_a_type_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="names of types") as refused:
+        Selection(["pods", name])
+    assert (refused.value.field, refused.value.given) == ("resources", name)
+
+
+@pytest.mark.parametrize("namespace", ["a/b", "..", "Shop", "shop?watch=1", "a" * 64, "-a"])
+def test_what_can_be_no_namespace_is_refused(namespace: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Selection(namespace=namespace)
+    assert (refused.value.field, refused.value.given) == ("namespace", namespace)

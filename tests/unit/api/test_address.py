@@ -33,7 +33,7 @@ def test_what_others_may_reach_is_not(address: str) -> None:
     assert not is_local(address, field="listen")
 
 
-@pytest.mark.parametrize("address", ["", "127.0.0.1", "localhost:http"])
+@pytest.mark.parametrize("address", ["", "127.0.0.1", "localhost:http", "unix:"])
 def test_what_is_no_address_is_neither(address: str) -> None:
     with pytest.raises(InvalidInput, match="listen"):
         is_local(address, field="listen")

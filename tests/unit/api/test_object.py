@@ -38,3 +38,9 @@ def test_an_object_without_its_bytes_is_the_same_state() -> None:
     assert full.meta().labels == {"app": "web"}
     lean = full.without_raw()
     assert (lean.key, lean.uid, lean.resource_version, lean.content_hash, lean.raw) == (full.key, "u1", "7", 42, b"")
+
+
+def test_metadata_beside_something_deep_is_refused_not_fallen_over() -> None:
+    raw = b'{"metadata":{"name":"a"},"spec":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(msgspec.MsgspecError):
+        decode_meta(raw)

@@ -374,7 +374,7 @@ async def test_watch_only_lists_nothing(federator: Federator, inventory: Scripte
         (("//pods/shop/a",), "Error: key: '//pods/shop/a' is not allowed"),
         ((",",), "Error: TYPE: ',' is not allowed"),
         ((), "Error: Missing argument 'WHAT'."),
-        (("pods", "--limit", "-1"), "Error: Invalid value for '--limit'"),
+        (("pods", "--limit", "-1"), "Error: --limit: '-1' is not allowed; allowed: greater than or equal to 0"),
         (("pods", "--bogus"), "Error: No such option: --bogus"),
     ],
     ids=str,

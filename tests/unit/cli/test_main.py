@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +81,48 @@ def test_errors_are_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr("federator.cli.version.version", fail)
     assert main(["version"]) == 1
     assert capsys.readouterr().err == "Error: first second\n"
+
+
+def test_what_the_system_refuses_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr("federator.cli.version.version", fail)
+    assert main(["version"]) == 1
+    assert capsys.readouterr().err == "Error: /somewhere: Permission denied\n"
+
+
+def test_a_full_disk_is_said_once() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "federator", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
+
+
+def test_output_is_utf_8_whatever_the_terminal_is() -> None:
+    program = "from federator.cli.main import main; main(['version']); print('é中')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.stdout.decode().endswith("é中\n")
+
+
+def test_an_argument_that_is_no_text_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable.encode(), b"-m", b"federator", b"get", b"pods", b"-n\xff"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"Error: argument: '-n\\\\xff' is not allowed; allowed: text in UTF-8\n"
 
 
 def test_a_bug_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,31 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0s", "0d", "d", "-5s", "-1d", "7", "7 days", "5md", "x", "nand", "infd", "-infd", "1e400d", "nan"],
+    [
+        "",
+        "0",
+        "0s",
+        "0d",
+        "d",
+        "-5s",
+        "-1d",
+        "7",
+        "7 days",
+        "5md",
+        "x",
+        "nand",
+        "infd",
+        "-infd",
+        "1e400d",
+        "nan",
+        "-1d36h",
+        "1d-1h",
+        "1h-30m",
+        "+1h",
+        "1_0d",
+        " 1d",
+        "36501d",
+    ],
 )
 def test_what_is_no_positive_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:

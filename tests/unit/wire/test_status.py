@@ -10,13 +10,14 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from structlog.testing import capture_logs
 
 from federator import errors
 from federator.errors import ERRORS, FederatorError, outcome
 from federator.wire import status
-from federator.wire.status import aio_error_boundary, aio_writer_boundary, from_rpc_error, to_grpc
+from federator.wire.status import RequestDecoding, aio_error_boundary, aio_writer_boundary, from_rpc_error, to_grpc
 
 EXAMPLES: list[FederatorError] = [
     FederatorError("something broke"),
@@ -41,6 +42,7 @@ EXAMPLES: list[FederatorError] = [
     errors.ClusterUIDChanged("eu-1", "u1", "u2"),
     errors.ClusterUIDKnown("eu-1", "u1", "eu-2"),
     errors.SessionFenced("eu-1", 3, 4),
+    errors.IdentityRefused("eu-1", "its certificate is for 'us-1'"),
     errors.LedgerError("the store is odd"),
     errors.LedgerLocked("/data/ledger"),
     errors.LedgerFull("/data/ledger"),
@@ -105,8 +107,14 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         name = details.method.rpartition("/")[2]
         method = getattr(self._servicer, name)
         if name == "unary":
-            return grpc.unary_unary_rpc_method_handler(method)
-        return grpc.unary_stream_rpc_method_handler(method)
+            return grpc.unary_unary_rpc_method_handler(method, request_deserializer=_decode)
+        return grpc.unary_stream_rpc_method_handler(method, request_deserializer=_decode)
+
+
+def _decode(encoded: bytes) -> bytes:
+    if encoded == b"nonsense":
+        raise DecodeError("no message")
+    return encoded
 
 
 class Calls:
@@ -116,9 +124,9 @@ class Calls:
         self._channel = channel
         self.servicer = servicer
 
-    def call(self, method: str, request: bytes) -> Any:
+    def call(self, method: str, request: bytes, service: str = "federator.test.Service") -> Any:
         make = self._channel.unary_unary if method == "unary" else self._channel.unary_stream
-        return make(f"/test.Service/{method}")(request)
+        return make(f"/{service}/{method}")(request)
 
     async def messages(self, method: str, request: bytes) -> list[bytes]:
         call = self.call(method, request)
@@ -134,7 +142,7 @@ class Calls:
 @asynccontextmanager
 async def serving() -> AsyncIterator[Calls]:
     servicer = Servicer()
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=[RequestDecoding()])
     server.add_generic_rpc_handlers((Handlers(servicer),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -184,6 +192,24 @@ async def test_a_bug_is_told_without_its_content(method: str) -> None:
         assert failure.code() is grpc.StatusCode.INTERNAL
         assert "secret" not in str(failure.details()) + str(failure.trailing_metadata())
         assert str(from_rpc_error(failure, "here")) == "internal error; the aggregator's log says more"
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_request_that_is_no_message_is_refused_like_any_wrong_input(method: str) -> None:
+    async with serving() as calls:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await calls.messages(method, b"nonsense")
+        error = from_rpc_error(raised.value, "here")
+        assert isinstance(error, errors.InvalidInput)
+        assert (error.field, error.given) == ("request", "8 bytes")
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_other_services_get_no_request_that_they_cannot_know() -> None:
+    async with serving() as calls:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await calls.call("unary", b"nonsense", service="grpc.health.v1.Health")
+        assert raised.value.code() is grpc.StatusCode.UNKNOWN
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from federator.aggregator.ingest.identity import peer_cluster_id
-from federator.errors import InvalidInput, SessionRefused
+from federator.errors import IdentityRefused, InvalidInput
 from federator.v1 import ingest_pb2
 
 
@@ -63,7 +63,7 @@ def test_with_tls_a_peer_is_who_its_certificate_says(peer: str, domain: str) -> 
 
 @pytest.mark.parametrize("claimed", ["prod-2", "", "prod-1.", "PROD-1"])
 def test_a_hello_that_names_another_cluster_than_the_certificate_is_refused(claimed: str) -> None:
-    with pytest.raises(SessionRefused, match="'prod-1'"):
+    with pytest.raises(IdentityRefused, match="'prod-1'"):
         identity("ipv4:127.0.0.1:4", claimed, certificate("spiffe://a/cluster/prod-1"))
 
 
@@ -83,7 +83,7 @@ def test_a_hello_that_names_another_cluster_than_the_certificate_is_refused(clai
     ],
 )
 def test_a_certificate_that_names_no_cluster_cannot_push(uris: tuple[str, ...]) -> None:
-    with pytest.raises(SessionRefused, match="names no cluster"):
+    with pytest.raises(IdentityRefused, match="names no cluster"):
         identity("unix:", "prod-1", certificate(*uris))
 
 
@@ -92,7 +92,7 @@ def test_a_name_of_another_kind_is_not_taken_for_a_uri() -> None:
         "x509_subject_alternative_name": [b"spiffe://a/cluster/prod-1"],
         "peer_dns": [b"spiffe://a/cluster/prod-1"],
     }
-    with pytest.raises(SessionRefused, match="names no cluster"):
+    with pytest.raises(IdentityRefused, match="names no cluster"):
         identity("ipv4:127.0.0.1:4", "prod-1", spelled)
 
 

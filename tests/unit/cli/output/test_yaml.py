@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.cli.output.yaml import is_ambiguous, to_yaml
+from federator.errors import FederatorError
 
 TRAPS = [
     *("y", "n", "Y", "N", "yes", "No", "on", "OFF", "true", "False", "null", "Null", "~", "", "=", "<<"),
@@ -72,3 +73,11 @@ def test_everything_is_read_back_as_what_it_was(document: Any) -> None:
     written = to_yaml(document)
     assert yaml.load(written, Loader=yaml.SafeLoader) == document
     assert yaml.load(written, Loader=yaml.CSafeLoader) == document
+
+
+def test_what_is_nested_too_deeply_is_refused_not_fallen_over() -> None:
+    document: list[object] = []
+    for _ in range(900):
+        document = [document]
+    with pytest.raises(FederatorError, match="-o json"):
+        to_yaml(document)
