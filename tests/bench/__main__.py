@@ -22,6 +22,7 @@ from federator.testing.testbed import Testbed
 from tests.bench.aggregator_alone import aggregator_alone, many_watches
 from tests.bench.figure import Figure
 from tests.bench.first_sync import fill, first_sync, start_up
+from tests.bench.informer import informer
 from tests.bench.steady_updates import steady_updates
 from tests.bench.versions import versions
 
@@ -33,8 +34,10 @@ SCENARIOS = {
     "steady-updates": "pods of three real clusters change at a steady rate, one client watches",
     "aggregator-alone": "an aggregator fed by agents without clusters, at a pace and without one",
     "many-watches": "the same with a hundred watches",
+    "informer": "the informer alone, beside the official client's, on one real cluster",
 }
-ON_CONTROL_PLANES = {"start-up", "first-sync", "steady-updates"}
+ON_THREE_CLUSTERS = {"start-up", "first-sync", "steady-updates"}
+ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer"}
 
 REPORT = Path("build/bench.json")
 VERSIONS = Path("build/bench-versions.json")
@@ -47,9 +50,12 @@ async def measure(wanted: Collection[str], pods: int) -> list[Figure]:
         WrongResult: one did not do what it was to do.
     """
     figures: list[Figure] = []
-    if ON_CONTROL_PLANES.intersection(wanted):
+    if ON_THREE_CLUSTERS.intersection(wanted):
         async with Testbed(CLUSTERS) as bed:
-            figures += await _on_control_planes(bed, wanted, pods)
+            figures += await _on_three_clusters(bed, wanted, pods)
+    if "informer" in wanted:
+        _say("informer")
+        figures += await informer(pods)
     if "aggregator-alone" in wanted:
         _say("aggregator-alone")
         figures += await aggregator_alone()
@@ -59,7 +65,7 @@ async def measure(wanted: Collection[str], pods: int) -> list[Figure]:
     return figures
 
 
-async def _on_control_planes(bed: Testbed, wanted: Collection[str], pods: int) -> list[Figure]:
+async def _on_three_clusters(bed: Testbed, wanted: Collection[str], pods: int) -> list[Figure]:
     figures: list[Figure] = []
     if "start-up" in wanted:
         _say("start-up")
