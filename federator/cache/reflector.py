@@ -162,6 +162,7 @@ class Reflector:
         self._watch_cache_disabled = False
         self._initial: InitialEvents | None = None  # while a watch-list is sending them
         self._unfinished_watch_lists = 0
+        self._has_finished_watch_list = False
         self._in_synthetic_prefix = False
         self._heard_at = 0.0  # loop time of the last event or list
         self._is_probe_due = False
@@ -342,8 +343,11 @@ class Reflector:
                 self._unfinished_watch_lists += 1
                 if isinstance(error, UnfinishedWatchList) and self._unfinished_watch_lists < MAX_ATTEMPTS:
                     return True
-                self._use_watch_list = False
-                log.warning("watch-lists are not finished here, listing from now on", informer=self.name)
+                self._unfinished_watch_lists = 0
+                if not self._has_finished_watch_list:
+                    # A server that has finished one is only slow now: it ends streams that are not read fast enough.
+                    self._use_watch_list = False
+                    log.warning("watch-lists are not finished here, listing from now on", informer=self.name)
                 return False
             case KubeStatusError() if error.is_expired or error.is_too_large_resource_version:
                 self._version_unavailable = True
@@ -462,6 +466,7 @@ class Reflector:
         await self._adopt(initial.objects, event.object.resource_version, initial.asked)
         self._initial = None
         self._unfinished_watch_lists = 0
+        self._has_finished_watch_list = True
         now = loop_time()
         self._status.initial_events_ended(now)
         self._guard.initial_events_ended(now)

@@ -8,7 +8,8 @@ from federator.api.list_watch import Known, WatchEvent, WatchEventType
 from federator.api.object import KubeObject
 
 MAX_ATTEMPTS = 2
-"""Watch-lists in a row that may end before their bookmark; then the type is listed, from then on.
+"""Watch-lists in a row that may end before their bookmark; then the type is listed: this time where the server has
+finished a watch-list before, else from then on.
 
 client-go tries for ever, and with an aggregated API or a proxy that takes `sendInitialEvents` and ignores it, it never
 syncs (kubernetes#140890).

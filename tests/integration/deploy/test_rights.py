@@ -128,7 +128,7 @@ async def test_an_agent_with_the_shipped_rights_collects_every_type(member: Cont
         await until_state(fed, "pods", TypeState.LIVE)
 
 
-@pytest.mark.parametrize("missing", [Right("watch", "", "pods"), Right("watch", "apps", "deployments")], ids=str)
+@pytest.mark.parametrize("missing", [Right("watch", "", "pods"), Right("list", "apps", "deployments")], ids=str)
 async def test_a_missing_right_is_named_where_people_look_and_the_others_go_on(
     member: ControlPlane, tmp_path: Path, missing: Right
 ) -> None:
@@ -153,17 +153,6 @@ async def test_a_missing_right_is_named_where_people_look_and_the_others_go_on(
         await until_allowed(kubectl, missing, allowed=True)
         await until_state(fed, named, TypeState.LIVE)
         await until_said(federation, "get", named, text="NAMESPACE")
-
-
-async def test_where_the_apiserver_streams_what_is_there_watch_alone_is_enough(
-    member: ControlPlane, tmp_path: Path
-) -> None:
-    missing = Right("list", "apps", "deployments")
-    async with agent_of_a_service_account(member, tmp_path, missing=missing) as (_, fed):
-        cluster = await until_state(fed, missing.type, TypeState.LIVE)
-        assert {each.state for each in cluster.types} <= LIVE_OR_LEFT_OUT
-        listed = await fed.list(missing.type, namespace=NAMESPACE)
-        assert [each.name for each in listed.items] == ["federator-agent"]
 
 
 async def test_without_get_of_namespaces_a_stand_in_is_used_and_said(member: ControlPlane, tmp_path: Path) -> None:

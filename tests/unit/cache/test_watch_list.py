@@ -180,6 +180,18 @@ async def test_bug27_a_server_that_never_ends_the_initial_events_is_listed_from_
     assert [log["informer"] for log in logs if "not finished" in log["event"]] == ["pods"]
 
 
+async def test_a_server_that_has_finished_one_is_listed_this_time_only() -> None:
+    """It ends streams that are not read fast enough; that does not make it one that never finishes any."""
+    unfinished: list[Step] = [added(pod("a", 3)), 5.0]
+    end = expired(in_stream=True)
+    list_watch, store, _ = await run_script(
+        [[*INITIAL, end], unfinished, unfinished, [added(pod("c", 21)), end], [*INITIAL, 5.0]], [page(20)]
+    )
+    assert list_watch.list_versions == ["12"]
+    assert [options.send_initial_events for options in list_watch.watches[:5]] == [True, True, True, False, True]
+    assert store.calls == ["replace b a@12", "replace @20", "add c@21", "replace b a@12"]
+
+
 async def test_a_watch_list_that_works_forgives_the_one_before() -> None:
     unfinished: list[Step] = [added(pod("a", 3)), 5.0]
     list_watch, _, _ = await run_script(
