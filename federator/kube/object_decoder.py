@@ -7,6 +7,7 @@ bytes of one state are the same by whichever way it came.
 
 from __future__ import annotations
 
+import codecs
 import sys
 
 import msgspec
@@ -74,7 +75,7 @@ class ObjectDecoder:
         """Returns the object, with bytes of its own that pin nothing else, or the one known in this state.
 
         Raises:
-            UnusableObject: it has no name or resourceVersion, or is of another type.
+            UnusableObject: it has no name or resourceVersion, is of another type, or is not UTF-8.
         """
         try:
             head = _decode_head(raw)
@@ -90,6 +91,7 @@ class ObjectDecoder:
         held = known(namespace, metadata.name)
         if held is not None and held.resource_version == metadata.resource_version and held.uid == metadata.uid:
             return held
+        _check_text(raw, namespace, metadata.name)
         return KubeObject(
             sys.intern(namespace),
             metadata.name,
@@ -137,6 +139,14 @@ class ObjectDecoder:
             if name not in {"apiVersion", "kind"}
         )
         return self._stamp + b",".join(rest) + b"}"
+
+
+def _check_text(raw: bytes | msgspec.Raw, namespace: str, name: str) -> None:
+    # The decoder skips what it does not decode without a look at its characters; readers of the bytes would stumble.
+    try:
+        codecs.utf_8_decode(raw, "strict", True)
+    except UnicodeDecodeError as error:
+        raise UnusableObject(f"{namespace}/{name}: not UTF-8, {error.reason} at byte {error.start}") from None
 
 
 def _json(text: str) -> bytes:

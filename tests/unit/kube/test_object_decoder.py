@@ -45,6 +45,13 @@ def test_custom_resources_keep_their_order() -> None:
     assert ObjectDecoder(WIDGETS).decode(text).raw == text
 
 
+@pytest.mark.parametrize("broken", [b"\xf0\x90", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"])
+@pytest.mark.parametrize("place", [b"1.50", b"inner"])
+def test_bytes_that_are_no_text_are_refused_wherever_they_are(place: bytes, broken: bytes) -> None:
+    with pytest.raises(UnusableObject, match="n/a-漢: not UTF-8"):
+        ObjectDecoder(PODS).decode(CANONICAL.replace(place, broken))
+
+
 def test_metadata_only_objects_get_their_own_type() -> None:
     decoder = ObjectDecoder(PODS, metadata_only=True)
     listed = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",{META}}}'
