@@ -110,7 +110,10 @@ async def test_a_new_type_is_followed_and_leaves_when_it_vanishes(living_bed: Te
             await _create_when_served(client, "/apis/example.com/v1/namespaces/default/widgets", "first")
             await _until_held(fed, "widgets", {"first"})
             theirs = await listed(living_bed, ["eu-1"], only=["widgets"])
-            assert await held(fed, ["wd"]) == theirs
+            async with asyncio.timeout(30):
+                while (mine := await held(fed, ["wd"])) != theirs:
+                    assert not mine, "all of it, once the type is LIVE"
+                    await asyncio.sleep(0.1)
             await client.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com")
             await _until_held(fed, "widgets", set())
 

@@ -62,8 +62,9 @@ class TestScan:
         assert found(spelled, {"value": value}) == {(name, "value") for name in spelled}
 
     def test_it_finds_text_in_json(self) -> None:
-        text = "".join(secrets.choice(LETTERS) for _ in range(40))
-        value = text.encode()[: 3 * PIECE]
+        # Twelve bytes, so that no piece ends inside of a letter.
+        text = "".join(letter for _ in range(3) for letter in secrets.SystemRandom().sample("ä€中𝄞", 4))
+        value = text.encode()
         surfaces = {"escaped": json.dumps(text).encode(), "plain": json.dumps(text, ensure_ascii=False).encode()}
         assert found(surfaces, {"value": value}) == {("escaped", "value"), ("plain", "value")}
 

@@ -232,8 +232,10 @@ AFTER_COMPACTION = [
     Row(CONFIG_MAPS, "resourceVersion={middle}&resourceVersionMatch=NotOlderThan"),
     Row(CONFIG_MAPS, "watch=1&timeoutSeconds=4&resourceVersion={middle}"),
     Row(CONFIG_MAPS, f"watch=1&timeoutSeconds=4&resourceVersion={{middle}}{WATCH_LIST}"),
-    Row(CONFIG_MAPS, "watch=1&timeoutSeconds=4&resourceVersion={now}"),
 ]
+"""A watch from the compacted version itself is left out: whether a watch cache that is started anew still has it depends
+on what the apiserver has written by then.
+"""
 
 
 # --------------------------------------------------------------------------------------------------------- comparison
