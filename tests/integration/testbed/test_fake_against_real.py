@@ -233,8 +233,8 @@ AFTER_COMPACTION = [
     Row(CONFIG_MAPS, "watch=1&timeoutSeconds=4&resourceVersion={middle}"),
     Row(CONFIG_MAPS, f"watch=1&timeoutSeconds=4&resourceVersion={{middle}}{WATCH_LIST}"),
 ]
-"""A watch from the compacted version itself is left out: whether a watch cache that is started anew still has it depends
-on what the apiserver has written by then.
+"""A watch from the compacted version itself is left out: whether a watch cache that starts anew still has it depends on
+what the apiserver has written by then.
 """
 
 
