@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +21,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 def pytest_configure(config: pytest.Config) -> None:
     """Names the marker whose plugin is switched off: that one patches the loop of every test, at a price."""
     config.addinivalue_line("markers", "looptime: the test's loop does not sleep, its time jumps")
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector what was imported and collected: it would look through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], Any]]:

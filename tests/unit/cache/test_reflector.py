@@ -575,9 +575,10 @@ async def test_rf16_rd01_internal_errors_are_resumed_within_their_window_only(wi
 
 async def test_a_server_that_ends_every_watch_at_once_is_asked_at_a_bounded_rate() -> None:
     list_watch = ScriptedListWatch([page(10)], [[bookmark(10)]] * 1000)
-    async with running(reflector_of(list_watch, requests_per_second=5.0)):
+    # A power of two: with other rates the limiter waits for steps too small for a clock that jumps from timer to timer.
+    async with running(reflector_of(list_watch, requests_per_second=4.0)):
         await asyncio.sleep(10.0)
-    assert 50 <= len(list_watch.watches) <= 56
+    assert 40 <= len(list_watch.watches) <= 45
 
 
 async def test_events_keep_a_stream_alive_only_until_its_length() -> None:
