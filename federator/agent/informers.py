@@ -69,6 +69,7 @@ class _Running(msgspec.Struct):
     resource_type: ResourceType
     informer: SharedInformer
     task: asyncio.Task[None]
+    started_at: float
     state: TypeState = TypeState.SYNCING
     reason: str = ""
     is_not_found: bool = False
@@ -180,7 +181,7 @@ class Informers:
             lambda error: log.debug("list and watch failed", informer=informer.name, cause=str(error))
         )
         task = tasks.create_task(self._run_informer(informer, resource_type), name=f"{informer.name} informer")
-        self._running[resource] = _Running(resource_type, informer, task)
+        self._running[resource] = _Running(resource_type, informer, task, asyncio.get_running_loop().time())
         self._counts["started"] += 1
 
     async def _run_informer(self, informer: SharedInformer, resource_type: ResourceType) -> None:
@@ -218,7 +219,10 @@ class Informers:
         self._hurry_after_outage(now)
         for running in self._running.values():
             status = running.informer.status()
-            verdict = self._judge(status, now) if running.informer.has_synced() or status.error else None
+            if running.informer.has_synced() or status.error:
+                verdict = self._judge(status, now)
+            else:
+                verdict = self._judge_first(running, status, now)
             if verdict is not None:
                 if verdict[0] is not running.state and not self._is_outage:
                     self._tell(running.resource_type, *verdict)
@@ -257,6 +261,15 @@ class Informers:
         if now - self._outage_seen_at < HURRY_FOR:
             for informer in unreachable:
                 informer.dial_soon()
+
+    def _judge_first(self, running: _Running, status: ReflectorStatus, now: float) -> tuple[TypeState, str] | None:
+        """Of a type that has neither synced nor failed yet: after a while, what it waits for."""
+        if now - running.started_at <= self._settings.stale_after or not status.waiting_for:
+            return None
+        return (
+            TypeState.SYNCING,
+            f"waiting for {status.waiting_for.partition(',')[0]}",
+        )  # without the seconds, that change
 
     def _judge(self, status: ReflectorStatus, now: float) -> tuple[TypeState, str] | None:
         """State and reason, or None where it is too early to tell."""

@@ -273,6 +273,17 @@ class Server:
         async with self.session.get(collection) as response:
             return int((await response.json())["metadata"]["resourceVersion"])
 
+    async def catch_up(self) -> None:
+        """Has the watch caches take in what was written; on a busy machine a list at version 0 is behind else."""
+        for collection in (CONFIG_MAPS, WIDGETS, PODS, "/api/v1/namespaces"):
+            query = {"resourceVersion": str(await self.newest(collection)), "resourceVersionMatch": "NotOlderThan"}
+            async with asyncio.timeout(60):
+                while True:
+                    async with self.session.get(collection, params=query) as response:
+                        if response.status == 200:
+                            break
+                        assert response.status == 504, await response.text()
+
     def normal(self, text: str, row: Row) -> str:
         """A reply without what has to differ. Key order counts."""
         try:
@@ -395,6 +406,7 @@ async def prepared(plane: ControlPlane) -> AsyncIterator[tuple[Server, Server, F
             real, faked = Server(real_session), Server(fake_session)
             await prepare(real, needs_service_account=True)
             await prepare(faked)
+            await real.catch_up()
             yield real, faked, fake
 
 

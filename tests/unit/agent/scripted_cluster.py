@@ -42,6 +42,7 @@ class ScriptedCluster:
         self.is_down = False
         self.denied: set[GroupResource] = set()
         self.unreachable: set[GroupResource] = set()
+        self.silent: set[GroupResource] = set()  # their lists are never answered
         self.lists: Counter[GroupResource] = Counter()
         self.discoveries = 0
         self.version = 100
@@ -199,6 +200,8 @@ class ScriptedListWatch:
 
     async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         await asyncio.sleep(0)
+        if self._resource in self._cluster.silent:
+            await asyncio.Event().wait()
         self._cluster._refuse(self._resource)
         return self._cluster._listed(self._resource)
 

@@ -62,6 +62,19 @@ async def test_after_an_outage_all_types_are_back_soon_after_the_first() -> None
         assert cluster.lists.total() == len(TYPES), "and nobody listed anew"
 
 
+async def test_bug28_a_first_list_that_is_not_answered_is_told() -> None:
+    cluster = ScriptedCluster(*TYPES)
+    cluster.silent.add(WIDGETS.group_resource)
+    async with running(cluster) as informers:
+        await asyncio.sleep(2)
+        (health,) = [health for health in informers.health() if health.resource_type == WIDGETS]
+        assert (health.state, health.reason) == (TypeState.SYNCING, "waiting for a list")
+        outbox = informers._outbox
+        outbox.resume(0, snapshot_all=False, window_bytes=1 << 20)
+        told = [frame.content for frame in iter(outbox.take, None) if frame.type == WIDGETS]
+        assert told == [TypeStatus(TypeState.SYNCING, "waiting for a list")]
+
+
 async def test_a_type_that_is_served_and_not_collected_any_more_is_not_told_absent() -> None:
     cluster = ScriptedCluster(*TYPES)
     async with running(cluster) as informers:
