@@ -6,7 +6,6 @@ before anything is allocated: what a stranger sends cannot grow beyond `MAX_RAW_
 
 from __future__ import annotations
 
-import functools
 import threading
 
 import xxhash
@@ -22,10 +21,6 @@ COMPRESS_FROM_BYTES = 256
 
 LEVEL = 3
 """zstd level: on pods of 4 KB, levels 6 and 9 save another 2 % and cost two and five times the time."""
-
-_KEPT_BODIES, _KEPT_BYTES = 4096, 8 * 1024
-"""A change is decompressed where it arrives, where it is indexed and where it is served, moments apart: the last ones
-are kept, up to this size, in 32 MiB at most."""
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _ALLOWED = "JSON, or one zstd frame with its content size, without dictionary"
@@ -70,20 +65,12 @@ def decode_body(body: bytes) -> bytes:
         if parameters.dict_id:
             raise InvalidInput("body", f"a zstd frame with dictionary {parameters.dict_id}", _ALLOWED)
         _check_size(parameters.content_size)
-        raw = _kept(body) if parameters.content_size <= _KEPT_BYTES else _decompressed(body)
+        raw: bytes = _codec.decompress(body, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise InvalidInput("body", f"a damaged zstd frame ({error})", _ALLOWED) from error
     if len(raw) != parameters.content_size:
         raise InvalidInput("body", f"a zstd frame of {len(raw)} bytes that declares another size", _ALLOWED)
     return raw
-
-
-def _decompressed(body: bytes) -> bytes:
-    raw: bytes = _codec.decompress(body, allow_extra_data=False)
-    return raw
-
-
-_kept = functools.lru_cache(_KEPT_BODIES)(_decompressed)
 
 
 def content_hash(raw: bytes) -> int:
