@@ -266,10 +266,8 @@ class Informers:
         """Of a type that has neither synced nor failed yet: after a while, what it waits for."""
         if now - running.started_at <= self._settings.stale_after or not status.waiting_for:
             return None
-        return (
-            TypeState.SYNCING,
-            f"waiting for {status.waiting_for.partition(',')[0]}",
-        )  # without the seconds, that change
+        what, _, _ = status.waiting_for.partition(",")  # without the seconds, which change
+        return TypeState.SYNCING, f"waiting for {what}"
 
     def _judge(self, status: ReflectorStatus, now: float) -> tuple[TypeState, str] | None:
         """State and reason, or None where it is too early to tell."""

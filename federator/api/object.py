@@ -78,6 +78,10 @@ class KubeObject(msgspec.Struct, frozen=True, gc=False):
         """Key inside its cluster and type: `namespace/name`, or `name`."""
         return local_key(self.namespace, self.name)
 
+    def is_state(self, uid: str, resource_version: str) -> bool:
+        """Whether it is this state: of one key in one cluster, UID and resourceVersion tell all states apart."""
+        return self.resource_version == resource_version and self.uid == uid
+
     def meta(self) -> ObjectMeta:
         """Decodes and returns the metadata; call it once per step, nothing is kept."""
         return decode_meta(self.raw)

@@ -43,11 +43,8 @@ async def list_all(list_watch: ListWatch, options: ListOptions, *, known: Known 
     objects, skipped = list(first.objects), list(first.skipped)
     continue_token = first.continue_token
     while continue_token:
-        following = msgspec.structs.replace(
-            options, continue_token=continue_token, resource_version="", resource_version_match=""
-        )
         try:
-            page = await list_watch.list(following, known=known)
+            page = await list_watch.list(_following(options, continue_token), known=known)
         except KubeStatusError as error:
             if not error.is_expired:
                 raise
@@ -90,12 +87,15 @@ async def _pages(list_watch: ListWatch, options: ListOptions) -> AsyncGenerator[
     page = await list_watch.list(options)
     yield page
     while page.continue_token:
-        page = await list_watch.list(
-            msgspec.structs.replace(
-                options, continue_token=page.continue_token, resource_version="", resource_version_match=""
-            )
-        )
+        page = await list_watch.list(_following(options, page.continue_token))
         yield page
+
+
+def _following(options: ListOptions, continue_token: str) -> ListOptions:
+    """A later page is asked for by its token, which has the version in it; the server refuses both together."""
+    return msgspec.structs.replace(
+        options, continue_token=continue_token, resource_version="", resource_version_match=""
+    )
 
 
 async def _ahead(pages: AsyncGenerator[ListPage], depth: int) -> AsyncGenerator[ListPage]:

@@ -43,7 +43,7 @@ class InitialEvents:
             self._objects.pop(obj.key, None)
             return False
         held = self._known(obj.namespace, obj.name)
-        if held is not None and held.resource_version == obj.resource_version and held.uid == obj.uid:
+        if held is not None and held.is_state(obj.uid, obj.resource_version):
             obj = held
         self._objects[obj.key] = obj
         return False

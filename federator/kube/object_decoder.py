@@ -89,7 +89,7 @@ class ObjectDecoder:
             raise UnusableObject(f"{namespace}/{metadata.name}: no metadata.resourceVersion")
         self._check_type(head, namespace, metadata.name)
         held = known(namespace, metadata.name)
-        if held is not None and held.resource_version == metadata.resource_version and held.uid == metadata.uid:
+        if held is not None and held.is_state(metadata.uid or "", metadata.resource_version):
             return held
         _check_text(raw, namespace, metadata.name)
         return KubeObject(

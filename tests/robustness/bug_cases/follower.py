@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from federator.api.delta import Tombstone
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
@@ -22,6 +24,8 @@ from federator.testing.fake_api_server import Request
 
 CONFIG_MAPS = ResourceType(group="", version="v1", resource="configmaps", kind="ConfigMap", namespaced=True)
 PODS = ResourceType(group="", version="v1", resource="pods", kind="Pod", namespaced=True)
+
+both_ways = pytest.mark.parametrize("use_watch_list", [True, False], ids=["watch-list", "list"])
 
 
 class RecordedBackoff(Backoff):

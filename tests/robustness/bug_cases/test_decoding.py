@@ -17,11 +17,17 @@ from federator.kube import MemberClient, ResourceListWatch, member_client
 from federator.testing import FakeApiServer, faults
 from federator.testing.fake_api_server.faults import Fault
 from federator.testing.fake_api_server.status import Json
-from tests.robustness.bug_cases.follower import CONFIG_MAPS, Follower, is_watch_list, truth, until, version_of
+from tests.robustness.bug_cases.follower import (
+    CONFIG_MAPS,
+    Follower,
+    both_ways,
+    is_watch_list,
+    truth,
+    until,
+    version_of,
+)
 
 pytestmark = pytest.mark.looptime
-
-both_ways = pytest.mark.parametrize("use_watch_list", [True, False], ids=["watch-list", "list"])
 
 TEXTS = {"latin": "Straße", "three": "日本語 ‰ €", "four": "𝔉𝔢𝔡 🐘🦉", "escaped": 'quote " and \\ and \n {'}
 

@@ -16,6 +16,7 @@ from federator.agent.member import KubeMember
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
 from federator.api.cluster import ClusterID, TypeState
+from federator.cache.clock import loop_time
 from federator.cache.reflector import PROBE_AFTER
 from federator.cache.reflector_status import ReflectorState
 from federator.cache.stream_guard import INITIAL_SILENCE, MIN_SILENCE, SilentWatch
@@ -29,6 +30,7 @@ from tests.robustness.bug_cases.follower import (
     PODS,
     Follower,
     assert_polite,
+    both_ways,
     is_watch_list,
     truth,
     until,
@@ -37,13 +39,6 @@ from tests.robustness.bug_cases.follower import (
 from tests.robustness.bug_cases.load_balancer import LoadBalancer
 
 pytestmark = pytest.mark.looptime
-
-both_ways = pytest.mark.parametrize("use_watch_list", [True, False], ids=["watch-list", "list"])
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
 
 # ----------------------------------------------------------------------------------------- 19, 20: after an ERROR event
 
@@ -244,7 +239,7 @@ async def test_bug24_a_restored_cluster_is_noticed_and_read_anew(
             server.put("configmaps", f"m-{number % 15}", data={"n": str(number)})
         await until(is_true)
         await asyncio.sleep(2 * 60 + 10)  # two bookmarks
-        before, begin, restored_at = follower.held, server.requests.total, now()
+        before, begin, restored_at = follower.held, server.requests.total, loop_time()
         states.clear()
         follower.told.clear()
         server.restore(backup, cut_watches=cut_watches)
@@ -253,7 +248,7 @@ async def test_bug24_a_restored_cluster_is_noticed_and_read_anew(
         server.delete("configmaps", "m-9")
         await until(is_true)
 
-        assert now() - restored_at <= PROBE_AFTER + MIN_SILENCE
+        assert loop_time() - restored_at <= PROBE_AFTER + MIN_SILENCE
         assert follower.statistics("reflector")["epoch"] == 1
         assert states == [before, truth(server)], "in one step"
         gone = {f"m-{number}" for number in range(9, 15)}
@@ -318,10 +313,10 @@ async def test_bug27_a_watch_list_without_end_is_listed_instead(
     async with contextlib.AsyncExitStack() as stack:
         if closed_after is not None:
             await stack.enter_async_context(closing_watch_lists(server, closed_after))
-        began = now()
+        began = loop_time()
         follower = await stack.enter_async_context(Follower(client))
         await follower.synced()
-        assert now() - began <= bound + 5
+        assert loop_time() - began <= bound + 5
         assert follower.held == truth(server)
         assert sorted(follower.told) == [("add", "a"), ("add", "b")]
         assert len(watch_lists(server)) <= 2
@@ -345,7 +340,7 @@ async def test_bug28_an_unfinished_sync_says_what_it_waits_for(server: FakeApiSe
     server.put("configmaps", "a")
     injection = server.fail("list", "configmaps", faults.BlackHole(), times=None)
     async with Follower(client) as follower:
-        began = now()
+        began = loop_time()
         await asyncio.sleep(INITIAL_SILENCE - 1)
         status = follower.status
         assert (status.state, status.attempts, status.last_received) == (ReflectorState.LISTING, 0, began)

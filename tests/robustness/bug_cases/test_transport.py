@@ -26,6 +26,7 @@ from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, n
 from federator.api.resource import GroupResource, ResourceType
 from federator.cache import SharedInformerFactory
 from federator.cache.backoff import BASE, CAP, FACTOR, JITTER
+from federator.cache.clock import loop_time
 from federator.cache.delta_fifo import DeltaFIFO
 from federator.cache.indexer import Indexer
 from federator.cache.reflector import Reflector
@@ -39,6 +40,7 @@ from tests.robustness.bug_cases.follower import (
     PODS,
     Follower,
     assert_polite,
+    both_ways,
     is_watch_list,
     truth,
     until,
@@ -49,13 +51,6 @@ pytestmark = pytest.mark.looptime
 
 TWO_BOOKMARKS = 130.0
 """Seconds after which a server has sent two bookmarks, so that silence means something."""
-
-both_ways = pytest.mark.parametrize("use_watch_list", [True, False], ids=["watch-list", "list"])
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
 
 # ------------------------------------------------------------------------------------------------------- 1, 2: silence
 
@@ -70,14 +65,14 @@ async def test_bug01_a_lost_network_is_noticed_and_the_watch_goes_on_where_it_wa
         await asyncio.sleep(TWO_BOOKMARKS)
         server.put("configmaps", "b")
         await until(lambda: "b" in follower.held)
-        last_heard, begin, last_version = now(), server.requests.total, server.resource_version
+        last_heard, begin, last_version = loop_time(), server.requests.total, server.resource_version
         server.go_dark()
         server.put("configmaps", "c")
         server.delete("configmaps", "a")
 
         await until(lambda: follower.status.error)
         assert isinstance(follower.status.error, SilentWatch)
-        assert now() - last_heard <= MIN_SILENCE + 2
+        assert loop_time() - last_heard <= MIN_SILENCE + 2
         await asyncio.sleep(120)
         assert (follower.status.attempts > 1, follower.status.failing_since is not None) == (True, True)
         assert "a" in follower.held, "an outage deletes nothing"
@@ -101,11 +96,11 @@ async def test_bug01_without_bookmarks_a_dead_watch_ends_with_its_length(
     async with Follower(client) as follower:
         await follower.synced()
         watch = server.watches("configmaps")[0]
-        opened, begin, version = now(), server.requests.total, server.resource_version
+        opened, begin, version = loop_time(), server.requests.total, server.resource_version
         watch.black_hole()
         server.put("configmaps", "a")
         await until(lambda: follower.held == truth(server))
-        assert now() - opened <= float(watch.request.query["timeoutSeconds"]) + GRACE + 2
+        assert loop_time() - opened <= float(watch.request.query["timeoutSeconds"]) + GRACE + 2
         assert_resumed(server, begin, version)
 
 
@@ -141,7 +136,7 @@ async def test_bug02_one_silent_watch_is_seen_from_outside_and_dialled_again(
         (last,) = (
             health.reflector.last_received for health in informers.health() if health.resource_type.resource == resource
         )
-        return now() - (last or 0.0)
+        return loop_time() - (last or 0.0)
 
     def states() -> set[TypeState]:
         return {health.state for health in informers.health()}
@@ -335,11 +330,11 @@ async def test_bug06_a_stream_that_is_stuck_inside_is_ended_from_outside(
         version = server.resource_version
         if bookmarks:
             await asyncio.sleep(TWO_BOOKMARKS)
-        put_at = now()
+        put_at = loop_time()
         server.put("configmaps", "a")
         await until(lambda: follower.held == truth(server))
         bound = MIN_SILENCE if bookmarks else float(first.query["timeoutSeconds"]) + GRACE
-        assert now() - put_at <= bound + 2
+        assert loop_time() - put_at <= bound + 2
         assert_resumed(server, 1, version)
         assert follower.told == [("add", "a")]
 

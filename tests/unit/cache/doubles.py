@@ -143,8 +143,7 @@ class ScriptedListWatch:
 def _decoded(obj: KubeObject, known: Known) -> KubeObject:
     """A copy, as a decoder makes one, unless the state is known."""
     held = known(obj.namespace, obj.name)
-    is_known = held is not None and (held.uid, held.resource_version) == (obj.uid, obj.resource_version)
-    return held if held is not None and is_known else copy.copy(obj)
+    return held if held is not None and held.is_state(obj.uid, obj.resource_version) else copy.copy(obj)
 
 
 class FakeSource:

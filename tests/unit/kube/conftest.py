@@ -9,27 +9,16 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from federator.kube import MemberClient, member_client
+from tests.fixtures import no_proxies, no_system_authorities
 from tests.unit.kube.scripted_server import ScriptedServer
+
+__all__ = ["no_proxies", "no_system_authorities"]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_blocks_the_loop() -> Iterator[None]:
     with blockbuster_ctx("federator.kube"):
         yield
-
-
-@pytest.fixture(autouse=True)
-def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "KUBECONFIG"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-
-
-@pytest.fixture(autouse=True)
-def _no_system_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading them takes 50 ms for each client without an authority of its own."""
-    monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")
-    monkeypatch.setenv("SSL_CERT_DIR", "/dev/null")
 
 
 @pytest.fixture(autouse=True)

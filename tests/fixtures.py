@@ -1,0 +1,41 @@
+"""Fixtures that several folders' conftests take in: what they import applies to each of their tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+
+@pytest.fixture(autouse=True)
+def logs() -> Iterator[list[EventDict]]:
+    """What was logged so far."""
+    with capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left() -> AsyncIterator[None]:
+    """Fails a test that leaves a task running."""
+    yield
+    left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert not left, f"tasks were left running: {left}"
+
+
+@pytest.fixture(autouse=True)
+def no_system_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each client would read them, most of a test's time and of no use to plain HTTP."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    monkeypatch.setenv("SSL_CERT_DIR", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the user's reach a client."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
