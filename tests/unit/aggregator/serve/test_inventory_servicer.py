@@ -346,7 +346,8 @@ async def test_a_client_that_does_not_read_is_told_its_last_cursor_and_holds_nob
         slow = aiter(stub.Watch(WatchRequest(selection=selection)))
         healthy = Client(aiter(stub.Watch(WatchRequest(selection=selection))))
         end = (await Client(slow).until(INITIAL_END))[-1]
-        by_healthy: list[int] = []
+        # Opened before the load too, or its first revision is a later one.
+        by_healthy = [(await healthy.until(INITIAL_END))[-1].revision]
         following = asyncio.create_task(follow(healthy, by_healthy))
         await is_told_slow_under_load()
 
