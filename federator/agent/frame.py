@@ -11,7 +11,6 @@ from federator.api.key import local_key
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 from federator.v1 import ingest_pb2
-from federator.wire.body import encode_body
 from federator.wire.resource_type import resource_type_to_proto, type_state_to_proto
 
 _ITEM_OVERHEAD = 48
@@ -41,9 +40,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     body: bytes | None = None
 
     @classmethod
-    def put(cls, obj: KubeObject) -> Change:
-        """The object exists in this state."""
-        body = encode_body(obj.raw)
+    def put(cls, obj: KubeObject, body: bytes) -> Change:
+        """The object exists in this state; `body` is its JSON as a body."""
         return cls(obj.namespace, obj.name, obj.uid, obj.resource_version, obj.content_hash, body)
 
     @classmethod
@@ -65,9 +63,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deltas(msgspec.Struct, frozen=True):
-    """Changes, at most one per object."""
+    """Changes, at most one per object.
+
+    Attributes:
+        changes: the changes.
+        low_water: resourceVersion up to which everything of the type has been sent with them, or "".
+    """
 
     changes: tuple[Change, ...]
+    low_water: str = ""
 
 
 class Bookmark(msgspec.Struct, frozen=True):
@@ -125,8 +129,8 @@ class Frame(msgspec.Struct, frozen=True):
         """Returns the frame as it is sent."""
         resource_type = resource_type_to_proto(self.type)
         match self.content:
-            case Deltas(changes):
-                deltas = ingest_pb2.Deltas(type=resource_type, deltas=map(_delta, changes))
+            case Deltas(changes, low_water):
+                deltas = ingest_pb2.Deltas(type=resource_type, deltas=map(_delta, changes), resource_version=low_water)
                 return ingest_pb2.PushRequest(sequence=self.sequence, deltas=deltas)
             case Bookmark(version):
                 bookmark = ingest_pb2.Bookmark(type=resource_type, resource_version=version)

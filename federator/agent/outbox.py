@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from federator.agent.frame import Change, Frame, TypeStatus
+from federator.agent.frame import Frame, TypeStatus
 from federator.agent.settings import KIB, MIB
 from federator.agent.type_queue import TypeQueue
 from federator.api.cluster import TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
+from federator.wire.body import BodyCodec
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,9 @@ class Outbox:
     - *Bounded*: unsent changes take `max_bytes`; above it the type with most of them is dropped and listed anew
       (counted as an overflow). Frames in flight take the session's window. A snapshot is held by reference to the
       informer's list while it is being sent, and not at all without a session: then it is listed when one opens.
+
+    Attributes:
+        bodies: compresses objects, with the dictionaries that sessions bring.
     """
 
     def __init__(self, *, max_bytes: int = 64 * MIB, frame_bytes: int = 512 * KIB) -> None:
@@ -37,6 +41,7 @@ class Outbox:
             max_bytes: bound on unsent changes.
             frame_bytes: size at which a frame is cut.
         """
+        self.bodies = BodyCodec()
         self._max_bytes = max_bytes
         self._frame_bytes = frame_bytes
         self._queues: dict[GroupResource, TypeQueue] = {}
@@ -67,7 +72,7 @@ class Outbox:
             former.await_list()
             self._queued(former)
         self._turns.pop(resource, None)
-        queue = self._queues[resource] = TypeQueue(resource_type, request_list)
+        queue = self._queues[resource] = TypeQueue(resource_type, request_list, self.bodies)
         return TypeSink(self, queue)
 
     def report(self, resource_type: ResourceType, state: TypeState, reason: str = "") -> None:
@@ -77,7 +82,7 @@ class Outbox:
         """
         queue = self._queues.get(resource_type.group_resource)
         if queue is None:
-            queue = self._queues[resource_type.group_resource] = TypeQueue(resource_type, _never)
+            queue = self._queues[resource_type.group_resource] = TypeQueue(resource_type, _never, self.bodies)
         queue.report(TypeStatus(state, reason))
         self._queued(queue)
 
@@ -94,14 +99,24 @@ class Outbox:
         self._await_list(queue)
         return True
 
-    def resume(self, durable_sequence: int, *, snapshot_all: bool, window_bytes: int) -> None:
+    def resume(
+        self,
+        durable_sequence: int,
+        *,
+        snapshot_all: bool,
+        window_bytes: int,
+        dictionary_ids: Collection[int] = (),
+    ) -> None:
         """A session is open: queues again what is not durable, and asks for the lists that are needed.
 
         Args:
             durable_sequence: last frame of this agent instance that is durable.
             snapshot_all: nothing is known of this agent instance; every type is listed.
             window_bytes: bytes that may be in flight.
+            dictionary_ids: dictionaries that the other side has. The ledger there may not be the one that gave out
+                those which are here.
         """
+        self.bodies.use_only(dictionary_ids)
         self._is_open = True
         self._window_bytes = window_bytes
         # What was acknowledged is not kept: an aggregator that has lost it, restored from a backup, needs everything.
@@ -119,10 +134,12 @@ class Outbox:
         self._in_flight_bytes = 0
         self._sequence = durable_sequence
         for queue in self._queues.values():
+            queue.recode(dictionary_ids)
             queue.confirm()
             self._queued(queue)
             if queue.is_awaiting_list:
                 queue.request_list()
+        self.bodies.forget_unused(dictionary_ids)
         self._shed()
 
     def suspend(self) -> None:
@@ -206,9 +223,8 @@ class Outbox:
             self._counts["snapshots"] += 1
         self._queued(queue)
 
-    def _change(self, queue: TypeQueue, change: Change) -> None:
-        if queue.change(change):
-            self._counts["coalesced"] += 1
+    def _changed_object(self, queue: TypeQueue, *, has_replaced: bool) -> None:
+        self._counts["coalesced"] += has_replaced
         self._queued(queue)
         self._shed()
 
@@ -250,12 +266,12 @@ class TypeSink:
     def upserted(self, obj: KubeObject) -> None:
         """An object was added or updated."""
         if self._queue.takes_changes:
-            self._outbox._change(self._queue, Change.put(obj))
+            self._outbox._changed_object(self._queue, has_replaced=self._queue.put(obj))
 
     def deleted(self, key: str, obj: KubeObject | None) -> None:
         """An object is gone."""
         if self._queue.takes_changes:
-            self._outbox._change(self._queue, Change.delete(key))
+            self._outbox._changed_object(self._queue, has_replaced=self._queue.delete(key, obj))
 
     def bookmark(self, resource_version: str) -> None:
         """Everything up to this version was told before."""

@@ -20,6 +20,7 @@ from federator.agent.settings import AgentSettings
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import AggregatorUnreachable, FederatorError, SessionRefused
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
+from federator.wire.dictionary import dictionary_from_proto
 from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.resource_type import resource_type_from_proto
 from federator.wire.status import from_rpc_error
@@ -214,7 +215,9 @@ class Pusher:
 
     async def _open(self, call: PushCall) -> ingest_pb2.Welcome:
         async with asyncio.timeout(self._settings.welcome_timeout):
-            await call.write(ingest_pb2.PushRequest(hello=self._collection.hello()))
+            hello = self._collection.hello()
+            hello.dictionary_ids.extend(dictionary.dictionary_id for dictionary in self._outbox.bodies)
+            await call.write(ingest_pb2.PushRequest(hello=hello))
             response = await _next(call)
         if response is None or not response.HasField("welcome"):
             raise AggregatorUnreachable(self._settings.aggregator, "it did not answer Hello with Welcome")
@@ -230,7 +233,10 @@ class Pusher:
             snapshot_all=welcome.snapshot_all,
         )
         self._outbox.resume(
-            welcome.durable_sequence, snapshot_all=welcome.snapshot_all, window_bytes=welcome.window_bytes
+            welcome.durable_sequence,
+            snapshot_all=welcome.snapshot_all,
+            window_bytes=welcome.window_bytes,
+            dictionary_ids=frozenset(welcome.dictionary_ids),
         )
         self._collection.welcomed([resource_type_from_proto(held) for held in welcome.held_types])
         return welcome
@@ -291,6 +297,8 @@ class Pusher:
                     self._outbox.acknowledge(response.ack.sequence)
                 case "nack":
                     self._refused(response.nack)
+                case "dictionary":
+                    self._outbox.bodies.add(dictionary_from_proto(response.dictionary))
                 case "snapshot_request":
                     for requested in response.snapshot_request.types:
                         self._outbox.list_anew(GroupResource(requested.group, requested.resource))

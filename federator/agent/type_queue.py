@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+
+import msgspec
 
 from federator.agent.frame import (
     Bookmark,
@@ -18,6 +20,8 @@ from federator.agent.frame import (
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
+from federator.api.resource_version import compare
+from federator.wire.body import BodyCodec, dictionary_of
 
 MAX_CHANGES = 1024
 """Changes in one frame, as many as a ledger commit takes."""
@@ -48,12 +52,13 @@ class TypeQueue:
     - *Awaiting a list*, it takes nothing but that list: whatever happens before is in it.
     """
 
-    def __init__(self, resource_type: ResourceType, request_list: Callable[[], None]) -> None:
+    def __init__(self, resource_type: ResourceType, request_list: Callable[[], None], bodies: BodyCodec) -> None:
         """Starts awaiting the informer's first list.
 
         Args:
             resource_type: the type.
             request_list: makes the informer list anew; called only after it has listed once.
+            bodies: compresses objects.
         """
         self.type = resource_type
         self.is_retired = False
@@ -61,6 +66,8 @@ class TypeQueue:
         self.bytes = 0
         self.counted_bytes = 0  # the outbox's note of `bytes`
         self._request_list = request_list
+        self._bodies = bodies
+        self._last_version = ""
         self._has_listed = False
         self._status = _NEVER_TOLD
         self._snapshot: _Snapshot | None = None
@@ -85,6 +92,7 @@ class TypeQueue:
     def replace(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
         """Queues a snapshot in place of everything else."""
         self._clear()
+        self._last_version = resource_version
         self._has_listed = True
         self.is_awaiting_list = False
         self._snapshot = _Snapshot(resource_version, objects)
@@ -98,8 +106,35 @@ class TypeQueue:
         """Whether changes and bookmarks mean anything at present."""
         return not (self.is_awaiting_list or self.is_retired)
 
-    def change(self, change: Change) -> bool:
+    def put(self, obj: KubeObject) -> bool:
         """Queues an object's newest state, only while the queue takes changes; tells whether an older one gave way."""
+        self._last_version = obj.resource_version
+        return self._change(self._put(obj))
+
+    def delete(self, key: str, obj: KubeObject | None) -> bool:
+        """Queues that an object is gone, as `put` does.
+
+        Args:
+            key: its key.
+            obj: its last state. Of one whose deletion was seen, that has the version of the deletion; of one that was
+                missing in a list it is an old one, which proves nothing.
+        """
+        if obj is not None and compare(obj.resource_version, self._last_version) == 1:
+            self._last_version = obj.resource_version
+        return self._change(Change.delete(key))
+
+    def recode(self, dictionary_ids: Collection[int]) -> None:
+        """Compresses anew what waits and was made with another dictionary than these."""
+        for key, entry in self._entries.items():
+            if isinstance(entry, Change) and entry.body and dictionary_of(entry.body) not in {0, *dictionary_ids}:
+                body = self._bodies.encode(self._bodies.decode(entry.body), self.type.group_resource)
+                self._entries[key] = msgspec.structs.replace(entry, body=body)
+                self.bytes += len(body) - len(entry.body)
+
+    def _put(self, obj: KubeObject) -> Change:
+        return Change.put(obj, self._bodies.encode(obj.raw, self.type.group_resource))
+
+    def _change(self, change: Change) -> bool:
         key = change.key
         older = self._entries.get(key)
         if isinstance(older, Change):
@@ -110,6 +145,7 @@ class TypeQueue:
 
     def bookmark(self, resource_version: str) -> None:
         """Queues a bookmark, only while the queue takes changes; an older one gives way if no change lies between."""
+        self._last_version = resource_version
         self._mark(Bookmark(resource_version))
 
     def report(self, status: TypeStatus) -> None:
@@ -175,7 +211,7 @@ class TypeQueue:
             changes.append(change)
             size += change.size
         self.bytes -= size
-        return Deltas(tuple(changes))
+        return Deltas(tuple(changes), "" if self._entries else self._last_version)
 
     def put_back(self, content: Content) -> None:
         """Queues again, in front, what was taken and perhaps not received; newer states keep precedence.
@@ -184,7 +220,7 @@ class TypeQueue:
         states don't either, since `confirm` tells the newest.
         """
         match content:
-            case Deltas(changes):
+            case Deltas(changes, _):
                 for change in reversed(changes):
                     key = change.key
                     if key not in self._entries:
@@ -212,7 +248,7 @@ class TypeQueue:
         changes: list[Change] = []
         size = 0
         while snapshot.left and len(changes) < MAX_SNAPSHOT_ITEMS and size < max_bytes:
-            change = Change.put(snapshot.left.pop())
+            change = self._put(snapshot.left.pop())
             changes.append(change)
             size += change.size
         return SnapshotItems(tuple(changes))

@@ -111,6 +111,7 @@ class Hello(_message.Message):
     NAMESPACE_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
+    DICTIONARY_IDS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """ClusterID under which the cluster joins. Believed only on a listener without TLS (loopback or unix socket)."""
     cluster_uid: _builtins.str
@@ -135,6 +136,10 @@ class Hello(_message.Message):
     def types(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ResourceType]:
         """Types the agent collects."""
 
+    @_builtins.property
+    def dictionary_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """IDs of the dictionaries that the agent still has."""
+
     def __init__(
         self,
         *,
@@ -149,10 +154,11 @@ class Hello(_message.Message):
         namespace: _builtins.str = ...,
         label_selector: _builtins.str = ...,
         replace: _builtins.bool = ...,
+        dictionary_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "display_name", b"display_name", "label_selector", b"label_selector", "namespace", b"namespace", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "dictionary_ids", b"dictionary_ids", "display_name", b"display_name", "label_selector", b"label_selector", "namespace", b"namespace", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -181,7 +187,9 @@ class PushedObject(_message.Message):
     content_hash: _builtins.int
     """xxh3-64 of the JSON bytes after the agent's transforms; 0 for a deletion."""
     body: _builtins.bytes
-    """The object's JSON after transforms, plain or as one zstd frame (its first byte tells). Empty for a deletion."""
+    """The object's JSON after transforms, plain or as one zstd frame (its first bytes tell), which may need one of the
+    dictionaries that this session was given. Stored as it comes. Empty for a deletion.
+    """
     def __init__(
         self,
         *,
@@ -290,6 +298,9 @@ class Deltas(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     DELTAS_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    resource_version: _builtins.str
+    """Low-water resourceVersion: set where everything of the type up to it has been sent with this frame."""
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type."""
@@ -303,10 +314,11 @@ class Deltas(_message.Message):
         *,
         type: _types_pb2.ResourceType | None = ...,
         deltas: _abc.Iterable[Global___Delta] | None = ...,
+        resource_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deltas", b"deltas", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deltas", b"deltas", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -488,6 +500,7 @@ class PushResponse(_message.Message):
     NACK_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_REQUEST_FIELD_NUMBER: _builtins.int
+    DICTIONARY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -508,6 +521,10 @@ class PushResponse(_message.Message):
     def snapshot_request(self) -> Global___SnapshotRequest:
         """Types of which a full listing is wanted."""
 
+    @_builtins.property
+    def dictionary(self) -> Global___Dictionary:
+        """A dictionary for the bodies of one type, from now on."""
+
     def __init__(
         self,
         *,
@@ -516,12 +533,13 @@ class PushResponse(_message.Message):
         nack: Global___Nack | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
         snapshot_request: Global___SnapshotRequest | None = ...,
+        dictionary: Global___Dictionary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["welcome", "ack", "nack", "heartbeat", "snapshot_request"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["welcome", "ack", "nack", "heartbeat", "snapshot_request", "dictionary"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -539,6 +557,7 @@ class Welcome(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     HELD_TYPES_FIELD_NUMBER: _builtins.int
+    DICTIONARY_IDS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Term of this session; a later session of the cluster has a higher one and fences this."""
     durable_sequence: _builtins.int
@@ -555,6 +574,10 @@ class Welcome(_message.Message):
         with TypeStatus ABSENT or NOT_COLLECTED.
         """
 
+    @_builtins.property
+    def dictionary_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of the dictionaries named in Hello, those that this ledger has. A body made with another one is refused."""
+
     def __init__(
         self,
         *,
@@ -564,10 +587,11 @@ class Welcome(_message.Message):
         window_bytes: _builtins.int = ...,
         heartbeat_interval_ms: _builtins.int = ...,
         held_types: _abc.Iterable[_types_pb2.ResourceType] | None = ...,
+        dictionary_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durable_sequence", b"durable_sequence", "heartbeat_interval_ms", b"heartbeat_interval_ms", "held_types", b"held_types", "snapshot_all", b"snapshot_all", "term", b"term", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dictionary_ids", b"dictionary_ids", "durable_sequence", b"durable_sequence", "heartbeat_interval_ms", b"heartbeat_interval_ms", "held_types", b"held_types", "snapshot_all", b"snapshot_all", "term", b"term", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -660,3 +684,35 @@ class SnapshotRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotRequest: _TypeAlias = SnapshotRequest  # noqa: Y015
+
+@_typing.final
+class Dictionary(_message.Message):
+    """A zstd dictionary, trained by the aggregator from objects of the type. Bodies may be compressed with it; the ID that
+    frames name is inside.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Group of the type."""
+    resource: _builtins.str
+    """Plural name of the type."""
+    content: _builtins.bytes
+    """The dictionary, at most 128 KiB."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "group", b"group", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Dictionary: _TypeAlias = Dictionary  # noqa: Y015

@@ -54,13 +54,11 @@ class BatchRun:
 
     def add(self, frame: Changes | Bookmark) -> None:
         """Adds a frame behind those of its type."""
-        if isinstance(frame, Changes) and not frame.changes:
+        if isinstance(frame, Changes) and not (frame.changes or frame.low_water):
             return
         drafts = self._drafts.setdefault(frame.type.group_resource, [])
         if isinstance(frame, Bookmark):
-            if not drafts or drafts[-1].type != frame.type:
-                drafts.append(_Draft(frame.type, False, []))
-            drafts[-1].low_water = frame.resource_version
+            self._mark(drafts, frame.type, frame.resource_version)
             return
         for change in frame.changes:
             size = 0 if isinstance(change, Delete) else len(change.body)
@@ -75,6 +73,14 @@ class BatchRun:
                 drafts.append(last)
             last.changes.append(change)
             last.bytes += size
+        if frame.low_water:
+            self._mark(drafts, frame.type, frame.low_water)
+
+    @staticmethod
+    def _mark(drafts: list[_Draft], resource_type: ResourceType, low_water: str) -> None:
+        if not drafts or drafts[-1].type != resource_type:
+            drafts.append(_Draft(resource_type, False, []))
+        drafts[-1].low_water = low_water
 
     async def flush(self) -> None:
         """Commits what was added, and waits until it is durable; no sequence becomes durable by it.

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from federator.aggregator.ledger.indexed_state import read_facts
 from federator.aggregator.ledger.records import MAX_CHANGES, Delete, Put
 from federator.api.cluster import TypeState
-from federator.api.object import decode_meta
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import InvalidInput
 from federator.v1 import ingest_pb2
-from federator.wire.body import content_hash, decode_body
+from federator.wire.body import BodyCodec, content_hash
 from federator.wire.resource_type import resource_type_from_proto, type_state_from_proto
 
 _NAME = re.compile(r"(?!\.{1,2}$)[^/%\x00-\x1f\x7f]{1,253}")
@@ -34,11 +35,19 @@ _Item = TypeVar("_Item", ingest_pb2.PushedObject, ingest_pb2.Delta)
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Changes of one type, of a listing or as they happened."""
+    """Changes of one type, of a listing or as they happened.
+
+    Attributes:
+        type: the type.
+        changes: at most MAX_CHANGES.
+        in_snapshot: they are of a listing.
+        low_water: resourceVersion up to which the type is complete with them, or "".
+    """
 
     type: ResourceType
     changes: tuple[Change, ...]
     in_snapshot: bool
+    low_water: str = ""
 
 
 class SnapshotBegin(msgspec.Struct, frozen=True):
@@ -90,8 +99,11 @@ class Proof(msgspec.Struct, frozen=True):
     age: float
 
 
-async def decode(request: ingest_pb2.PushRequest) -> tuple[Frame, list[ItemRefused]]:
+async def decode(request: ingest_pb2.PushRequest, bodies: BodyCodec) -> tuple[Frame, list[ItemRefused]]:
     """Returns the frame of a numbered request and the items in it that were left out.
+
+    Each body is decompressed and looked at once, here: what is stored can be read again, is the object it is said to
+    be, and carries what the indexes need.
 
     It yields to other tasks between slices of items.
 
@@ -102,10 +114,13 @@ async def decode(request: ingest_pb2.PushRequest) -> tuple[Frame, list[ItemRefus
         case "snapshot_items":
             items = request.snapshot_items
             resource_type = resource_type_from_proto(items.type)
-            return await _changes(resource_type, items.objects, _put, in_snapshot=True)
+            return await _changes(resource_type, items.objects, partial(_put, bodies), in_snapshot=True)
         case "deltas":
             deltas = request.deltas
-            return await _changes(resource_type_from_proto(deltas.type), deltas.deltas, _delta, in_snapshot=False)
+            resource_type = resource_type_from_proto(deltas.type)
+            low_water = _version(deltas.resource_version) if deltas.resource_version else ""
+            changes, refused = await _changes(resource_type, deltas.deltas, partial(_delta, bodies), in_snapshot=False)
+            return msgspec.structs.replace(changes, low_water=low_water), refused
         case "snapshot_begin":
             return SnapshotBegin(resource_type_from_proto(request.snapshot_begin.type)), []
         case "snapshot_end":
@@ -154,10 +169,10 @@ def _refusal(item: ingest_pb2.PushedObject | ingest_pb2.Delta, error: InvalidInp
     return ItemRefused(obj.namespace[:_MAX_ECHO], obj.name[:_MAX_ECHO], str(error)[:MAX_REASON])
 
 
-def _delta(resource_type: ResourceType, delta: ingest_pb2.Delta) -> Change:
+def _delta(bodies: BodyCodec, resource_type: ResourceType, delta: ingest_pb2.Delta) -> Change:
     match delta.operation:
         case ingest_pb2.Delta.OPERATION_PUT:
-            return _put(resource_type, delta.object)
+            return _put(bodies, resource_type, delta.object)
         case ingest_pb2.Delta.OPERATION_DELETE:
             _check_key(resource_type, delta.object)
             return Delete(delta.object.namespace, delta.object.name)
@@ -165,21 +180,22 @@ def _delta(resource_type: ResourceType, delta: ingest_pb2.Delta) -> Change:
             raise InvalidInput("operation", other, "PUT, DELETE")
 
 
-def _put(resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> Put:
+def _put(bodies: BodyCodec, resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> Put:
     _check_key(resource_type, obj)
     _check("uid", obj.uid, _PERHAPS_TOKEN)
     _check("resource_version", obj.resource_version, _PERHAPS_TOKEN)
-    raw = decode_body(obj.body)
-    if content_hash(raw) != obj.content_hash:
-        raise InvalidInput("content_hash", obj.content_hash, "the xxh3-64 of the object's JSON")
+    body, hash_ = obj.body, obj.content_hash
+    raw = bodies.decode(body)
+    if content_hash(raw) != hash_:
+        raise InvalidInput("content_hash", hash_, "the xxh3-64 of the object's JSON")
     try:
-        meta = decode_meta(raw)
+        namespace, name, uid, indexed = read_facts(raw)
     except msgspec.MsgspecError as error:
         raise InvalidInput("body", f"{len(raw)} bytes", f"the JSON of an object ({error})") from error
-    if (meta.namespace, meta.name, meta.uid) != (obj.namespace, obj.name, obj.uid):
-        given = f"{meta.namespace}/{meta.name} {meta.uid}"
+    if namespace != obj.namespace or name != obj.name or uid != obj.uid:
+        given = f"{namespace}/{name} {uid}"
         raise InvalidInput("body", given, f"the object {obj.namespace}/{obj.name} {obj.uid}")
-    return Put(obj.namespace, obj.name, obj.uid, obj.resource_version, obj.content_hash, obj.body)
+    return Put(namespace, name, uid, obj.resource_version, hash_, body, indexed)
 
 
 def _check_key(resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> None:

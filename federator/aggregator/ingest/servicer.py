@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import grpc
@@ -20,6 +20,7 @@ from federator.aggregator.ledger.records import ClusterRecord
 from federator.api.cluster import ClusterID
 from federator.errors import FederatorError, InvalidInput
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
+from federator.wire.body import Dictionary
 from federator.wire.resource_type import resource_type_from_proto, resource_type_to_proto
 from federator.wire.status import aio_error_boundary
 
@@ -55,6 +56,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         self._settings = settings or IngestSettings()
         self._counts = SessionCounts()
         self._open: set[_SessionEnd] = set()
+        self._sessions: set[Session] = set()
         self._ends: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
         self._is_closed = False
@@ -70,13 +72,18 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         except FederatorError as error:
             self._refusals[error.reason] += 1
             raise
-        await self._serve(opened, context, end)
+        await self._serve(opened, context, end, frozenset(hello.dictionary_ids))
 
     def close(self) -> None:
         """Ends all sessions, and those to come, as soon as they open. Call it before the server is stopped."""
         self._is_closed = True
         for end in self._open:
             end(None)
+
+    def offer(self, dictionary: Dictionary) -> None:
+        """Gives a new dictionary to the agents that collect its type."""
+        for session in self._sessions:
+            session.offer(dictionary)
 
     def statistics(self) -> Mapping[str, object]:
         """Sessions open, and totals.
@@ -106,7 +113,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             raise InvalidInput("frame", "something else", "Hello as the first frame")
         return request.hello
 
-    async def _serve(self, opened: Opened, context: Context, end: _SessionEnd) -> None:
+    async def _serve(self, opened: Opened, context: Context, end: _SessionEnd, dictionary_ids: Collection[int]) -> None:
         record = opened.record
         log.info("session opened", cluster=record.cluster_id, term=record.term, snapshot_all=opened.snapshot_all)
         reason = "broken"
@@ -114,7 +121,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         if self._is_closed:
             end(None)
         try:
-            await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened)))
+            await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened, dictionary_ids)))
             session = Session(
                 context,
                 record,
@@ -125,7 +132,14 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
                 counts=self._counts,
                 ended=end.future,
             )
-            await session.run()
+            for dictionary in self._ledger.bodies.newest().values():
+                if dictionary.dictionary_id not in dictionary_ids:
+                    session.offer(dictionary)
+            self._sessions.add(session)
+            try:
+                await session.run()
+            finally:
+                self._sessions.discard(session)
             reason = "stopped" if end.future.done() else "goodbye"
         except FederatorError as error:
             reason = error.reason
@@ -136,7 +150,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             self._lifecycle.closed(record.cluster_id, record.term, has_left=reason == "goodbye")
             log.info("session ended", cluster=record.cluster_id, term=record.term, reason=reason)
 
-    def _welcome(self, opened: Opened) -> ingest_pb2.Welcome:
+    def _welcome(self, opened: Opened, dictionary_ids: Collection[int]) -> ingest_pb2.Welcome:
         return ingest_pb2.Welcome(
             term=opened.record.term,
             durable_sequence=opened.record.durable_sequence,
@@ -144,6 +158,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             window_bytes=self._settings.window_bytes,
             heartbeat_interval_ms=int(self._settings.heartbeat_interval * 1000),
             held_types=map(resource_type_to_proto, opened.held_types),
+            dictionary_ids=filter(self._ledger.bodies.__contains__, dictionary_ids),
         )
 
 

@@ -33,6 +33,8 @@ from federator.api.cluster import ClusterID, TypeState
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import InvalidInput
 from federator.v1 import ingest_pb2
+from federator.wire.body import Dictionary
+from federator.wire.dictionary import dictionary_to_proto
 
 log = structlog.get_logger(__name__)
 
@@ -132,6 +134,7 @@ class Session:
         self._received_bytes = 0
         self._snapshots: dict[GroupResource, Snapshot] = {}
         self._nacks: deque[ingest_pb2.Nack] = deque(maxlen=MAX_NACKS)
+        self._dictionaries: deque[Dictionary] = deque()
         self._acknowledged = record.durable_sequence
         self._told = record.durable_sequence
         self._is_read = False
@@ -164,6 +167,12 @@ class Session:
             for _ in self._snapshots:
                 self._counts.snapshots[self._cluster_id, "broken"] += 1
 
+    def offer(self, dictionary: Dictionary) -> None:
+        """Gives the agent a dictionary, if it collects the type."""
+        if self._lifecycle.collects(self._cluster_id, dictionary.resource):
+            self._dictionaries.append(dictionary)
+            self._sendable.set()
+
     async def _await_end(self) -> None:
         await asyncio.shield(self._ended)
         raise _Ended
@@ -179,7 +188,7 @@ class Session:
             if request.HasField("heartbeat"):
                 self._take_proofs(request.heartbeat)
             elif self._is_next(request.sequence):
-                frame, refused = await decode(request)
+                frame, refused = await decode(request, self._ledger.bodies)
                 await self._queue(_Received(request.sequence, frame, tuple(refused), size))
         self._is_read = True
         self._committable.set()
@@ -299,7 +308,7 @@ class Session:
             await batches.delete(status.type, [Delete(key.namespace, key.name) for key in keys])
         await self._lifecycle.type_told(self._cluster_id, self._term, status.type, status.state, status.reason)
 
-    # Sending: acknowledgements, refusals, heartbeats.
+    # Sending: acknowledgements, refusals, dictionaries, heartbeats.
 
     async def _send(self) -> None:
         """The only writer of the stream; ends once everything that was read is acknowledged."""
@@ -315,6 +324,9 @@ class Session:
                 await self._stream.write(ingest_pb2.PushResponse(ack=ingest_pb2.Ack(sequence=self._told)))
             if is_last:
                 return
+            while self._dictionaries:
+                message = dictionary_to_proto(self._dictionaries.popleft())
+                await self._stream.write(ingest_pb2.PushResponse(dictionary=message))
             if loop.time() >= next_beat:
                 next_beat = loop.time() + self._settings.heartbeat_interval
                 await self._stream.write(ingest_pb2.PushResponse(heartbeat=ingest_pb2.Heartbeat()))

@@ -4,11 +4,13 @@
 |---|---|---|
 | log | revision | `ObjectRow`, `ClusterRow` or `TypeRow` |
 | current | cluster number, type number, namespace and name | `HeadRow` |
+| deletions | the same, of an object that is not present | revision of its DELETED, while the log has that |
+| dictionaries | a number, in the order in which they came | `Dictionary` |
 | clusters | ClusterID | ClusterRecord |
 | types | ClusterID, group, resource | TypeRecord |
 | numbers | a name's text | its number |
 | names | a number | its name's parts: a ClusterID, or group and resource |
-| meta | `identity`, `position`, `oldest` | `Identity`, `Position`, a revision |
+| meta | `identity`, `position`, `oldest`, `migrated` | `Identity`, `Position`, a revision, a revision |
 
 Every value starts with the xxh3-64 of its key and the rest, so that a record that was damaged, or stands at another
 key, is never taken for one that was written. Cluster and type are written as numbers that are given once and never
@@ -24,6 +26,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
+from federator.aggregator.ledger.indexed_state import IndexedState
 from federator.aggregator.ledger.planning import Head
 from federator.aggregator.ledger.records import (
     ClusterEntry,
@@ -34,11 +37,15 @@ from federator.aggregator.ledger.records import (
 )
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
+from federator.wire.body import Dictionary
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
-"""Of all that this module describes; a ledger of another version is refused."""
+SCHEMA_VERSION = 2
+"""Of all that this module describes; `migration` brings older ones here, newer ones are refused.
+
+1. No `deletions`, no `dictionaries`; object rows without indexed state (`ObjectRowV1`).
+"""
 
 _CHECKSUM_LENGTH = 8
 _REVISION = struct.Struct(">Q")
@@ -49,8 +56,8 @@ _DIGEST_MARK = b"\xff"  # stands where the namespace's length would, which is at
 _SEPARATOR = "\0"
 
 
-class ObjectRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """An ObjectEntry, without its revision (the key) and with numbers for its cluster and type."""
+class ObjectRowV1(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """An ObjectEntry as schema 1 wrote it, without its revision (the key) and with numbers for cluster and type."""
 
     change: EntryType
     previous_revision: int
@@ -63,6 +70,25 @@ class ObjectRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     uid: str
     resource_version: str
     content_hash: int
+    body: bytes
+
+
+class ObjectRow(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """An ObjectEntry, without its revision (the key) and with numbers for its cluster and type."""
+
+    change: EntryType
+    previous_revision: int
+    follows: int
+    time_ms: int
+    cluster: int
+    resource: int
+    namespace: str
+    name: str
+    api_version: str
+    uid: str
+    resource_version: str
+    content_hash: int
+    indexed: IndexedState
     body: bytes
 
 
@@ -79,6 +105,7 @@ class TypeRow(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 Row = ObjectRow | ClusterRow | TypeRow
+AnyRow = ObjectRowV1 | Row
 
 
 class HeadRow(Head, frozen=True, array_like=True, gc=False):
@@ -221,6 +248,8 @@ def object_name(key: bytes, row: HeadRow) -> tuple[str, str]:
 
 
 ROW: Kind[Row] = Kind(Row)
+ANY_ROW: Kind[AnyRow] = Kind(AnyRow)
+DICTIONARY: Kind[Dictionary] = Kind(Dictionary)
 HEAD: Kind[HeadRow] = Kind(HeadRow)
 CLUSTER: Kind[ClusterRecord] = Kind(ClusterRecord)
 TYPE: Kind[TypeRecord] = Kind(TypeRecord)

@@ -30,7 +30,9 @@ from federator.aggregator.ledger.records import (
 )
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
+from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
+from federator.wire.body import BodyCodec, Dictionary
 
 CommitListener = Callable[[Commit], None]
 """Called on the event loop for every commit, in order; must not raise or block."""
@@ -42,6 +44,11 @@ class Ledger(Protocol):
     @property
     def cursors(self) -> CursorCodec:
         """Writes and reads this ledger's cursors."""
+        ...
+
+    @property
+    def bodies(self) -> BodyCodec:
+        """Reads bodies; knows every dictionary that a body in the ledger may need, once `add_dictionary` returned."""
         ...
 
     @property
@@ -113,6 +120,15 @@ class Ledger(Protocol):
         """
         ...
 
+    async def add_dictionary(self, dictionary: Dictionary) -> None:
+        """Keeps a dictionary for good; bodies of its type may be compressed with it once this returns.
+
+        Raises:
+            LedgerFull: no room.
+            LedgerError: the medium failed, or the ledger is closed.
+        """
+        ...
+
     def read(self, after_revision: int, limit: int) -> Sequence[Entry]:
         """Returns up to `limit` entries after a revision, in order. Brief: never blocks on a commit.
 
@@ -123,6 +139,25 @@ class Ledger(Protocol):
 
     def entry(self, revision: int) -> ObjectEntry | None:
         """Returns the object entry at a revision, or None where compaction has passed it."""
+        ...
+
+    def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
+        """Returns the entry that made an object what it was at a revision; None where it was not present then.
+
+        Takes a step for each later version of the key.
+
+        Raises:
+            CursorExpired: the revision is before `oldest_revision`.
+            CursorAhead: it is after `revision`.
+        """
+        ...
+
+    def versions(self, key: ObjectKey) -> Iterator[ObjectEntry]:
+        """Iterates the entries of a key, newest first, as far back as history reaches.
+
+        Deletions are among them, and what was deleted before under the same key. The oldest may be of a time before
+        `oldest_revision`, which is what the object was then.
+        """
         ...
 
     def present(self) -> Iterator[ObjectEntry]:

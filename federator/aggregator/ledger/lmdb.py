@@ -14,11 +14,16 @@ from federator.aggregator.ledger.commit_thread import CommitThread
 from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.ledger import CommitListener
 from federator.aggregator.ledger.members import Members
+from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.planning import (
     Plan,
+    at,
+    chain,
+    check_revision,
     first_revision,
     plan_append,
     plan_cluster_state,
+    plan_dictionary,
     plan_session,
     plan_type_state,
 )
@@ -37,8 +42,10 @@ from federator.aggregator.ledger.tables import FILE_MODE, Tables
 from federator.aggregator.ledger.writer import Writer, writing
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
+from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import InvalidInput, LedgerError, LedgerLocked
+from federator.wire.body import BodyCodec, Dictionary
 
 DEFAULT_MAX_BYTES = 8 << 30
 """Room for records, in bytes of used pages; history counts until it is compacted."""
@@ -69,10 +76,14 @@ class LmdbLedger:
         self._clock = clock
         self._listener: CommitListener | None = None
         self._batches = 0
+        self._bodies = BodyCodec()
         with writing(tables) as writer:
             identity = writer.establish(first_revision(self._now_ms()))
+        identity = migrate(tables, identity)
         self._cursors = CursorCodec(identity.ledger_id, identity.secret)
         with reading(tables) as reader:
+            for dictionary in reader.dictionaries():
+                self._bodies.add(dictionary)
             self._revision = reader.position().revision
             clusters = list(reader.clusters())
             self._members = Members(clusters, (one for each in clusters for one in reader.types(each.cluster_id)))
@@ -112,6 +123,11 @@ class LmdbLedger:
     def cursors(self) -> CursorCodec:
         """Writes and reads this ledger's cursors."""
         return self._cursors
+
+    @property
+    def bodies(self) -> BodyCodec:
+        """As the seam says."""
+        return self._bodies
 
     @property
     def revision(self) -> int:
@@ -177,6 +193,17 @@ class LmdbLedger:
             _STATE_BYTES,
         )
 
+    async def add_dictionary(self, dictionary: Dictionary) -> None:
+        """As the seam says."""
+        cost = _STATE_BYTES + len(dictionary.content)
+
+        def plan(writer: Writer) -> Plan:
+            writer.require_room(cost, self._max_bytes)
+            return plan_dictionary(writer, dictionary, self._now_ms())
+
+        await self._commit(plan, cost)
+        self._bodies.add(dictionary)
+
     def read(self, after_revision: int, limit: int) -> Sequence[Entry]:
         """As the seam says."""
         with reading(self._tables) as reader:
@@ -187,8 +214,19 @@ class LmdbLedger:
     def entry(self, revision: int) -> ObjectEntry | None:
         """As the seam says."""
         with reading(self._tables) as reader:
-            entry = reader.entry(revision)
-        return entry if isinstance(entry, ObjectEntry) else None
+            return reader.object_entry(revision)
+
+    def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
+        """As the seam says."""
+        with reading(self._tables) as reader:
+            check_revision(revision, reader.oldest_revision(), self._revision)
+            return at(chain(reader.object_entry, reader.newest(key)), revision)
+
+    def versions(self, key: ObjectKey) -> Iterator[ObjectEntry]:
+        """As the seam says; all are read at once."""
+        with reading(self._tables) as reader:
+            versions = list(chain(reader.object_entry, reader.newest(key)))
+        return (version for version in versions if version.revision <= self._revision)
 
     def present(self) -> Iterator[ObjectEntry]:
         """As the seam says. One read transaction as long as the iteration: for loading, before appends begin."""

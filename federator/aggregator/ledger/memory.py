@@ -13,6 +13,9 @@ from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.planning import (
     Head,
     Plan,
+    at,
+    chain,
+    check_revision,
     first_revision,
     outlived_by,
     plan_append,
@@ -25,6 +28,7 @@ from federator.aggregator.ledger.records import (
     ClusterRecord,
     Commit,
     Entry,
+    EntryType,
     ObjectEntry,
     StoredKey,
     TypeRecord,
@@ -34,6 +38,7 @@ from federator.api.cursor import CursorCodec
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import CursorExpired, InvalidInput, LedgerError, LedgerFull
+from federator.wire.body import BodyCodec, Dictionary
 
 DEFAULT_MAX_BYTES = 1 << 30
 """Room for entries, in bytes; history counts until it is compacted."""
@@ -50,6 +55,7 @@ class _Present(Members):
         self.revision = revision
         self.time_ms = 0
         self._heads: dict[ClusterID, dict[GroupResource, dict[tuple[str, str], Head]]] = {}
+        self._deletions: dict[ObjectKey, int] = {}
 
     def apply(self, plan: Plan) -> None:
         super().apply(plan)
@@ -61,6 +67,18 @@ class _Present(Members):
                 heads.pop((key.namespace, key.name), None)
             else:
                 heads[key.namespace, key.name] = head
+        for key, revision in plan.deletions.items():
+            if revision:
+                self._deletions[key] = revision
+            else:
+                self._deletions.pop(key, None)
+
+    def deletion(self, key: ObjectKey) -> int:
+        return self._deletions.get(key, 0)
+
+    def forget_deletion(self, key: ObjectKey, revision: int) -> None:
+        if self._deletions.get(key) == revision:
+            del self._deletions[key]
 
     def head(self, key: ObjectKey) -> Head | None:
         return self.heads_of(key.cluster_id, key.group_resource).get((key.namespace, key.name))
@@ -91,6 +109,7 @@ class MemoryLedger:
         self._clock = clock
         self._max_bytes = max_bytes
         self._cursors = CursorCodec(secrets.token_bytes(8), secrets.token_bytes(32))
+        self._bodies = BodyCodec()
         self._listener: CommitListener | None = None
         self._oldest = first_revision(self._now_ms())
         self._present = _Present(self._oldest)
@@ -105,6 +124,11 @@ class MemoryLedger:
     def cursors(self) -> CursorCodec:
         """Writes and reads this ledger's cursors."""
         return self._cursors
+
+    @property
+    def bodies(self) -> BodyCodec:
+        """As the seam says."""
+        return self._bodies
 
     @property
     def revision(self) -> int:
@@ -149,6 +173,10 @@ class MemoryLedger:
         """As the seam says."""
         return self._commit(plan_type_state(self._present, cluster_id, resource_type, state, reason, self._now_ms()))
 
+    async def add_dictionary(self, dictionary: Dictionary) -> None:
+        """As the seam says."""
+        self._bodies.add(dictionary)
+
     def read(self, after_revision: int, limit: int) -> Sequence[Entry]:
         """As the seam says."""
         if after_revision < self._oldest:
@@ -160,6 +188,16 @@ class MemoryLedger:
         """As the seam says."""
         entry = self._log.get(revision)
         return entry if isinstance(entry, ObjectEntry) else None
+
+    def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
+        """As the seam says."""
+        check_revision(revision, self._oldest, self.revision)
+        return at(self.versions(key), revision)
+
+    def versions(self, key: ObjectKey) -> Iterator[ObjectEntry]:
+        """As the seam says."""
+        head = self._present.head(key)
+        return chain(self.entry, head.revision if head else self._present.deletion(key))
 
     def present(self) -> Iterator[ObjectEntry]:
         """As the seam says; the revision is that of the call."""
@@ -186,7 +224,10 @@ class MemoryLedger:
         end = bisect_right(self._history, revision)
         outlived = [gone for passed in self._history[:end] for gone in outlived_by(self._log[passed])]
         for gone in outlived:
-            self._bytes -= _bytes_of((self._log.pop(gone),))
+            entry = self._log.pop(gone)
+            self._bytes -= _bytes_of((entry,))
+            if isinstance(entry, ObjectEntry) and entry.type is EntryType.DELETED:
+                self._present.forget_deletion(entry.key, gone)
         del self._history[:end]
         self._oldest = max(self._oldest, revision)
         return len(outlived)

@@ -6,7 +6,7 @@ request before anything is written. A driver makes the plan durable, whole or no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -32,11 +32,14 @@ from federator.api.resource_version import is_older
 from federator.errors import (
     ClusterUIDChanged,
     ClusterUIDKnown,
+    CursorAhead,
+    CursorExpired,
     InvalidInput,
     LedgerError,
     SessionFenced,
     UnknownCluster,
 )
+from federator.wire.body import Dictionary
 
 _MAX_GROUP = 253
 _MAX_RESOURCE = 63
@@ -95,6 +98,10 @@ class View(Protocol):
         """The head of a present object."""
         ...
 
+    def deletion(self, key: ObjectKey) -> int:
+        """Revision of the newest DELETED of a key that is not present, while history has it; else 0."""
+        ...
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What a request changes.
@@ -105,6 +112,9 @@ class Plan(msgspec.Struct, frozen=True):
         cluster: the member's new record, or None where it stays.
         types: the new records of types.
         heads: new heads by key; None where the object is no longer present.
+        deletions: by key, the revision of the DELETED that a key without head ends with; 0 where the key is present
+            again, so that nothing is remembered of the deletion before.
+        dictionary: a dictionary that becomes known.
     """
 
     commit: Commit
@@ -112,6 +122,8 @@ class Plan(msgspec.Struct, frozen=True):
     cluster: ClusterRecord | None = None
     types: tuple[TypeRecord, ...] = ()
     heads: Mapping[ObjectKey, Head | None] = {}
+    deletions: Mapping[ObjectKey, int] = {}
+    dictionary: Dictionary | None = None
 
     @property
     def is_told(self) -> bool:
@@ -130,6 +142,7 @@ class _Draft:
         self.cluster: ClusterRecord | None = None
         self.types: dict[GroupResource, TypeRecord] = {}
         self.heads: dict[ObjectKey, Head | None] = {}
+        self.deletions: dict[ObjectKey, int] = {}
 
     def next_revision(self) -> int:
         self.revision += 1
@@ -161,6 +174,7 @@ class _Draft:
             self.cluster,
             tuple(self.types.values()),
             self.heads,
+            self.deletions,
         )
 
 
@@ -287,12 +301,12 @@ def _plan_changes(draft: _Draft, view: View, batch: Batch) -> None:
         key = ObjectKey(cluster_id, group, resource, change.namespace, change.name)
         head = heads[key] if key in heads else view.head(key)
         if isinstance(change, Put):
-            _plan_put(draft, batch, key, change, head)
+            _plan_put(draft, view, batch, key, change, head)
         elif head is not None:
             _plan_deletion(draft, key, head)
 
 
-def _plan_put(draft: _Draft, batch: Batch, key: ObjectKey, put: Put, head: Head | None) -> None:
+def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put, head: Head | None) -> None:
     api_version = batch.type.api_version
     if head is not None and head.uid != put.uid:
         _plan_deletion(draft, key, head)
@@ -301,6 +315,11 @@ def _plan_put(draft: _Draft, batch: Batch, key: ObjectKey, put: Put, head: Head 
         is_equal = head.content_hash == put.content_hash and head.api_version == api_version
         if is_equal or (batch.in_snapshot and is_older(put.resource_version, head.resource_version)):
             return
+    follows = 0
+    if head is None:
+        follows = draft.deletions[key] if key in draft.deletions else view.deletion(key)
+        if follows:
+            draft.deletions[key] = 0
     revision = draft.next_revision()
     draft.entries.append(
         ObjectEntry(
@@ -314,15 +333,18 @@ def _plan_put(draft: _Draft, batch: Batch, key: ObjectKey, put: Put, head: Head 
             put.resource_version,
             put.content_hash,
             put.body,
+            put.indexed,
+            follows,
         )
     )
     draft.heads[key] = Head(revision, put.uid, put.resource_version, put.content_hash, api_version)
 
 
 def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head) -> None:
+    revision = draft.next_revision()
     draft.entries.append(
         ObjectEntry(
-            draft.next_revision(),
+            revision,
             head.revision,
             EntryType.DELETED,
             draft.time_ms,
@@ -335,6 +357,7 @@ def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head) -> None:
         )
     )
     draft.heads[key] = None
+    draft.deletions[key] = revision
 
 
 def plan_cluster_state(view: View, cluster_id: ClusterID, state: ClusterState, reason: str, now_ms: int) -> Plan:
@@ -370,6 +393,11 @@ def plan_type_state(
     return draft.plan()
 
 
+def plan_dictionary(view: View, dictionary: Dictionary, now_ms: int) -> Plan:
+    """Plans that a dictionary becomes known; it is no part of the order."""
+    return msgspec.structs.replace(_Draft(view, now_ms).plan(), dictionary=dictionary)
+
+
 def _member(view: View, cluster_id: ClusterID) -> ClusterRecord:
     cluster = view.cluster(cluster_id)
     if cluster is None:
@@ -391,3 +419,35 @@ def outlived_by(entry: Entry) -> tuple[int, ...]:
         return (entry.revision,)
     previous = (entry.previous_revision,) if entry.previous_revision else ()
     return (*previous, entry.revision) if entry.type is EntryType.DELETED else previous
+
+
+def chain(entry: Callable[[int], ObjectEntry | None], newest: int) -> Iterator[ObjectEntry]:
+    """Follows the versions of one key from its newest revision back to where history ends.
+
+    Args:
+        entry: reads an entry; None for what is compacted.
+        newest: revision to start at; 0 for none.
+    """
+    revision = newest
+    while revision and (found := entry(revision)) is not None:
+        yield found
+        revision = found.previous_revision or found.follows
+
+
+def at(versions: Iterable[ObjectEntry], revision: int) -> ObjectEntry | None:
+    """What a key was at a revision, given its versions, newest first; None where it was not present."""
+    found = next((version for version in versions if version.revision <= revision), None)
+    return None if found is None or found.type is EntryType.DELETED else found
+
+
+def check_revision(revision: int, oldest: int, newest: int) -> None:
+    """Checks that history can tell of a revision.
+
+    Raises:
+        CursorExpired: it is too old.
+        CursorAhead: it is yet to come.
+    """
+    if revision < oldest:
+        raise CursorExpired(revision, oldest)
+    if revision > newest:
+        raise CursorAhead(revision, newest)

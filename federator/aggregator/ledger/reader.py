@@ -17,6 +17,7 @@ from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
 from federator.errors import CursorExpired, LedgerCorrupt
+from federator.wire.body import Dictionary
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ POSITION = b"position"
 
 OLDEST = b"oldest"
 """Key of the oldest revision in the table `meta`."""
+
+MIGRATED = b"migrated"
+"""Key of the revision up to which the log has the present schema, in the table `meta` of a ledger on its way there."""
 
 
 @contextmanager
@@ -90,6 +94,11 @@ class Reader:
         row = self._get(codec.ROW, "log", codec.encode_revision(revision))
         return None if row is None else self.as_entry(revision, row)
 
+    def object_entry(self, revision: int) -> ObjectEntry | None:
+        """The entry at a revision, if it is an object's."""
+        entry = self.entry(revision)
+        return entry if isinstance(entry, ObjectEntry) else None
+
     def as_entry(self, revision: int, row: Row) -> Entry:
         """The entry a row was written for."""
         if not isinstance(row, ObjectRow):
@@ -106,6 +115,8 @@ class Reader:
             row.resource_version,
             row.content_hash,
             row.body,
+            row.indexed,
+            row.follows,
         )
 
     def revision_at(self, time_ms: int, newest: int) -> int:
@@ -148,6 +159,24 @@ class Reader:
         if numbers is None:
             return None
         return self._get(codec.HEAD, "current", codec.object_key(numbers.prefix, namespace, name)[0])
+
+    def deletion(self, key: ObjectKey) -> int:
+        """Revision of the newest DELETED of a key that is not present, while history has it; else 0."""
+        cluster_id, group, resource, namespace, name = key
+        numbers = self.numbers(cluster_id, group, resource)
+        if numbers is None:
+            return 0
+        return self._get(codec.NUMBER, "deletions", codec.object_key(numbers.prefix, namespace, name)[0]) or 0
+
+    def newest(self, key: ObjectKey) -> int:
+        """Revision of the newest entry of a key; 0 where history has none."""
+        head = self.head(key)
+        return self.deletion(key) if head is None else head.revision
+
+    def dictionaries(self) -> Iterator[Dictionary]:
+        """All dictionaries, the older ones of a type first."""
+        for key, sealed in self._starting_with("dictionaries", b""):
+            yield self._unseal(codec.DICTIONARY, "dictionaries", key, sealed)
 
     def cluster(self, cluster_id: ClusterID) -> ClusterRecord | None:
         """Record of a member."""

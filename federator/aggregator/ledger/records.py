@@ -6,6 +6,7 @@ from enum import IntEnum
 
 import msgspec
 
+from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
@@ -21,6 +22,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
         resource_version: the member's, verbatim.
         content_hash: xxh3-64 of the JSON after transforms; equal to what is stored commits nothing.
         body: the JSON, plain or as one zstd frame (`federator.wire.body`).
+        indexed: what the indexes need of it.
     """
 
     namespace: str
@@ -29,6 +31,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     resource_version: str
     content_hash: int
     body: bytes
+    indexed: IndexedState = NOTHING_INDEXED
 
 
 class Delete(msgspec.Struct, frozen=True, gc=False):
@@ -90,6 +93,9 @@ class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
         resource_version: the member's, of this state; for DELETED the last known.
         content_hash: of this state.
         body: of this state; empty for DELETED, whose last state is the entry at `previous_revision`.
+        indexed: of this state; nothing for DELETED.
+        follows: for ADDED, the revision of the DELETED that the same key had before, if history still had it; else 0.
+            So the versions of a key are one chain, whatever objects they were of.
     """
 
     revision: int
@@ -102,6 +108,8 @@ class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
     resource_version: str
     content_hash: int
     body: bytes
+    indexed: IndexedState = NOTHING_INDEXED
+    follows: int = 0
 
 
 class ClusterEntry(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ MAP_BYTES = 1 << 40
 
 FILE_MODE = 0o600
 
-TABLES = ("log", "current", "clusters", "types", "numbers", "names", "meta")
+TABLES = ("log", "current", "deletions", "clusters", "types", "numbers", "names", "dictionaries", "meta")
 """The tables; `codec` says what each has."""
 
 _DATA_FILE = "data.mdb"

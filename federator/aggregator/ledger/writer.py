@@ -17,17 +17,20 @@ from federator.aggregator.ledger.codec import (
     Kind,
     Numbers,
     ObjectRow,
+    ObjectRowV1,
     Position,
     Row,
     TypeRow,
 )
+from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState, read_indexed_state
 from federator.aggregator.ledger.planning import Head, Plan, outlived_by
-from federator.aggregator.ledger.reader import IDENTITY, OLDEST, POSITION, Reader
-from federator.aggregator.ledger.records import ClusterEntry, Entry, TypeEntry
+from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, POSITION, Reader
+from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry, TypeEntry
 from federator.aggregator.ledger.tables import Tables, Transaction
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
-from federator.errors import LedgerError, LedgerFull
+from federator.errors import InvalidInput, LedgerError, LedgerFull
+from federator.wire.body import Dictionary, decode_body
 
 T = TypeVar("T")
 
@@ -63,20 +66,75 @@ class Writer(Reader):
         """Returns the ledger's identity, and gives it one where it is new.
 
         Raises:
-            LedgerError: it has another schema.
+            LedgerError: it has a schema that this program does not know.
         """
         identity = self._get(codec.IDENTITY, "meta", IDENTITY)
         if identity is None:
             identity = Identity(codec.SCHEMA_VERSION, secrets.token_bytes(8), secrets.token_bytes(32))
-            self._put(codec.IDENTITY, "meta", IDENTITY, identity)
+            self.set_identity(identity)
             self._put(codec.POSITION, "meta", POSITION, Position(base, 0))
             self._put(codec.NUMBER, "meta", OLDEST, base)
-        if identity.schema_version != codec.SCHEMA_VERSION:
+        if not 1 <= identity.schema_version <= codec.SCHEMA_VERSION:
             raise LedgerError(
                 f"the ledger in {self._tables.path} has schema {identity.schema_version}, "
-                f"this program reads {codec.SCHEMA_VERSION}"
+                f"this program reads 1 to {codec.SCHEMA_VERSION}"
             )
         return identity
+
+    def set_identity(self, identity: Identity) -> None:
+        """Says what the ledger is from now on."""
+        self._put(codec.IDENTITY, "meta", IDENTITY, identity)
+
+    def convert_rows(self, most: int) -> int:
+        """Rewrites the next rows of the log that a former schema wrote; returns how many were looked at, 0 at the end.
+
+        A row that is damaged stays what it is: whoever reads it later will be told.
+        """
+        log = self._tables.handle("log")
+        done = self._get(codec.NUMBER, "meta", MIGRATED) or 0
+        looked_at = 0
+        cursor = self._transaction.cursor(log)
+        found = cursor.set_range(codec.encode_revision(done + 1))
+        while found and looked_at < most:
+            key, sealed = cursor.item()
+            done = codec.decode_revision(key)
+            looked_at += 1
+            try:
+                row = codec.ANY_ROW.unseal(key, sealed)
+            except ValueError:
+                row = None
+            if isinstance(row, ObjectRowV1):
+                self._transaction.put(key, codec.ROW.seal(key, self._converted(done, row)), db=log)
+            found = cursor.set_range(codec.encode_revision(done + 1))  # the put may have moved the cursor
+        if looked_at:
+            self._put(codec.NUMBER, "meta", MIGRATED, done)
+        return looked_at
+
+    def _converted(self, revision: int, row: ObjectRowV1) -> ObjectRow:
+        (cluster_id,), (group, resource) = self._name(row.cluster), self._name(row.resource)
+        key = ObjectKey(ClusterID(cluster_id), group, resource, row.namespace, row.name)
+        follows = 0
+        if row.change is EntryType.ADDED:
+            follows = self.deletion(key)
+            self.set_deletion(key, 0)
+        elif row.change is EntryType.DELETED:
+            self.set_deletion(key, revision)
+        return ObjectRow(
+            row.change,
+            row.previous_revision,
+            follows,
+            row.time_ms,
+            row.cluster,
+            row.resource,
+            row.namespace,
+            row.name,
+            row.api_version,
+            row.uid,
+            row.resource_version,
+            row.content_hash,
+            _indexed(row.body),
+            row.body,
+        )
 
     @property
     def revision(self) -> int:
@@ -117,6 +175,10 @@ class Writer(Reader):
             self._append(entry)
         for key, head in plan.heads.items():
             self._set_head(key, head)
+        for key, revision in plan.deletions.items():
+            self.set_deletion(key, revision)
+        if plan.dictionary is not None:
+            self._add_dictionary(plan.dictionary)
         if plan.cluster is not None:
             self._put(codec.CLUSTER, "clusters", codec.cluster_text(plan.cluster.cluster_id), plan.cluster)
         for record in plan.types:
@@ -138,7 +200,10 @@ class Writer(Reader):
             if passed == most:
                 break
             passed, oldest = passed + 1, revision
-            dropped += outlived_by(self.as_entry(revision, row))
+            entry = self.as_entry(revision, row)
+            dropped += outlived_by(entry)
+            if isinstance(entry, ObjectEntry) and entry.type is EntryType.DELETED:
+                self._forget_deletion(entry)
         else:
             oldest = max(oldest, up_to)
         log = self._tables.handle("log")
@@ -146,6 +211,23 @@ class Writer(Reader):
             self._transaction.delete(codec.encode_revision(revision), db=log)
         self._put(codec.NUMBER, "meta", OLDEST, oldest)
         return len(dropped), oldest >= up_to
+
+    def set_deletion(self, key: ObjectKey, revision: int) -> None:
+        """Remembers with which entry a key ends that is not present; 0 forgets it."""
+        deletion_key, _ = codec.object_key(self._given_numbers(key).prefix, key.namespace, key.name)
+        if revision:
+            self._put(codec.NUMBER, "deletions", deletion_key, revision)
+        else:
+            self._transaction.delete(deletion_key, db=self._tables.handle("deletions"))
+
+    def _forget_deletion(self, entry: ObjectEntry) -> None:
+        if self.deletion(entry.key) == entry.revision:
+            self.set_deletion(entry.key, 0)
+
+    def _add_dictionary(self, dictionary: Dictionary) -> None:
+        # Numbered in the order in which they came, so that the newest of a type is the last.
+        key = codec.encode_number(self.count("dictionaries") + 1)
+        self._put(codec.DICTIONARY, "dictionaries", key, dictionary)
 
     def _append(self, entry: Entry) -> None:
         key = codec.encode_revision(entry.revision)
@@ -163,6 +245,7 @@ class Writer(Reader):
         return ObjectRow(
             entry.type,
             entry.previous_revision,
+            entry.follows,
             entry.time_ms,
             numbers.cluster,
             numbers.resource,
@@ -172,6 +255,7 @@ class Writer(Reader):
             entry.uid,
             entry.resource_version,
             entry.content_hash,
+            entry.indexed,
             entry.body,
         )
 
@@ -206,3 +290,12 @@ class Writer(Reader):
 
     def _put(self, kind: Kind[T], table: str, key: bytes, value: T) -> None:
         self._transaction.put(key, kind.seal(key, value), db=self._tables.handle(table))
+
+
+def _indexed(body: bytes) -> IndexedState:
+    if not body:
+        return NOTHING_INDEXED
+    try:
+        return read_indexed_state(decode_body(body))
+    except InvalidInput:
+        return IndexedState(is_whole=False)

@@ -8,17 +8,16 @@ from typing import NamedTuple
 
 from pyroaring import BitMap
 
+from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import Commit, EntryType, ObjectEntry
-from federator.aggregator.merge.indexed_state import IndexedState, read_indexed_state
 from federator.aggregator.merge.postings import Postings
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME, Selection
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
 from federator.api.selector import FieldPath, LabelOperator, LabelRequirement
-from federator.errors import InvalidInput, LedgerError
-from federator.wire.body import decode_body
+from federator.errors import LedgerError
 
 _SEPARATOR = "\0"
 """Between namespace and name in a local key: below every character, so that texts sort as the pair would."""
@@ -164,13 +163,13 @@ class MergedIndexer:
         key = entry.key
         local_key = key.namespace + _SEPARATOR + key.name
         partition = self._partition(key)
-        state = _state_of(entry)
+        state = entry.indexed
         self._malformed += not state.is_whole
         state_hash = _hash(state)
         row = partition.row(local_key)
         if row is None:
             row = self._new_row(partition, local_key)
-            self._index(row, state, IndexedState())
+            self._index(row, state, NOTHING_INDEXED)
         elif state_hash != self._row_hashes[row]:
             self._index(row, state, self._previous_state(entry, row))
         self._row_revisions[row] = entry.revision
@@ -183,7 +182,7 @@ class MergedIndexer:
         row = partition.row(local_key)
         if row is None:
             return
-        self._index(row, IndexedState(), self._previous_state(entry, row))
+        self._index(row, NOTHING_INDEXED, self._previous_state(entry, row))
         partition.discard(local_key, row)
         if not partition:
             self._drop(partition)
@@ -225,12 +224,12 @@ class MergedIndexer:
         except LedgerError:  # a damaged record must not keep later ones out
             previous = None
         if previous is not None:
-            return _state_of(previous)
+            return previous.indexed
         self._searched += 1
         for postings in (self._label_keys, *self._label_values.values(), self._nodes, self._owners):
             postings.discard_everywhere(row)
         self._label_values = {key: values for key, values in self._label_values.items() if values}
-        return IndexedState()
+        return NOTHING_INDEXED
 
     def _index(self, row: int, new: IndexedState, old: IndexedState) -> None:
         """Moves a row in the indexes on what may change, from an old state to a new one."""
@@ -380,13 +379,6 @@ def sorted_references(references: References) -> Iterator[ObjectReference]:
     for key, revision in sorted(references.keys):
         namespace, _, name = key.partition(_SEPARATOR)
         yield ObjectReference(namespace, name, revision)
-
-
-def _state_of(entry: ObjectEntry) -> IndexedState:
-    try:
-        return read_indexed_state(decode_body(entry.body))
-    except InvalidInput:
-        return IndexedState(is_whole=False)
 
 
 def _hash(state: IndexedState) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from federator.aggregator.ledger.indexed_state import IndexedState, read_indexed_state
 from federator.aggregator.ledger.records import ObjectEntry
-from federator.aggregator.merge.indexed_state import IndexedState, read_indexed_state
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME
 from federator.api.key import ObjectKey

@@ -40,7 +40,7 @@ OF_AN_OBJECT = Counter(
         "federator.kube.object_decoder": 1,  # who it is
         "federator.agent.transforms": 2,  # where metadata is, and in it what is dropped
         "federator.api.object": 1,  # the aggregator's check that it is what its frame says
-        "federator.aggregator.merge.indexed_state": 1,  # labels, owners, node
+        "federator.aggregator.ledger.indexed_state": 1,  # labels, owners, node
     }
 )
 """Partial decodes of each state of each object, by module: three in the agent, two in the aggregator."""
@@ -48,7 +48,7 @@ OF_AN_OBJECT = Counter(
 OF_A_FRAME = Counter({"federator.kube.frame_reader": 1})
 """In addition, of each change: what happened, and to which bytes. A list is cut into many items at once."""
 
-OF_A_LABELLED_WATCH = Counter({"federator.aggregator.merge.indexed_state": 2})
+OF_A_LABELLED_WATCH = Counter({"federator.aggregator.ledger.indexed_state": 2})
 """In addition, of each change while somebody watches by labels, however many do: those before it, and those after."""
 
 

@@ -366,7 +366,7 @@ class TestServices:
                     (held, ["another process", str(held)]),
                     (file / "x", [str(file / "x"), "Not a directory"]),
                     ("/proc/nobody", ["/proc/nobody", "No such file"]),
-                    (other, [str(other), "schema 99", "reads 1"]),
+                    (other, [str(other), "schema 99", "reads 1 to"]),
                 )
             )
         )

@@ -22,7 +22,9 @@ from federator.agent.frame import (
 from federator.agent.outbox import Outbox, TypeSink
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
+from federator.wire.body import dictionary_of
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, NODES, PODS
+from tests.unit.wire.test_body import DICTIONARY
 
 WINDOW = 1 << 20
 
@@ -81,6 +83,101 @@ def _changes(content: Content) -> tuple[Change, ...]:
     return content.changes
 
 
+class TestLowWater:
+    """A frame that leaves nothing behind says so, with the version up to which everything was sent."""
+
+    @staticmethod
+    def told(contents: list[Content]) -> list[str]:
+        return [content.low_water for content in contents if isinstance(content, Deltas)]
+
+    def test_the_last_frame_of_what_waited_tells_it(self) -> None:
+        box = Box(frame_bytes=100)
+        for version in range(2, 9):
+            box.sink.upserted(pod(f"pod-{version}", version))
+        *before, last = self.told(box.drain())
+        assert len(before) > 1
+        assert (set(before), last) == ({""}, "8")
+
+    def test_an_object_in_an_older_place_does_not_hold_it_back(self) -> None:
+        box = Box()
+        for name, version in (("a", 2), ("b", 3), ("a", 4)):
+            box.sink.upserted(pod(name, version))
+        assert self.told(box.drain()) == ["4"]
+
+    def test_a_deletion_that_was_seen_has_a_version_and_one_that_was_missed_has_none(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 5))
+        box.sink.deleted("ns/a", pod("a", 7))
+        assert self.told(box.drain()) == ["7"]
+        box.sink.deleted("ns/b", pod("b", 3))
+        box.sink.deleted("ns/c", None)
+        assert self.told(box.drain()) == ["7"]
+
+    def test_what_waits_behind_a_bookmark_is_not_told_of_before_it(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.sink.bookmark("3")
+        assert self.told(box.drain()) == [""]
+
+    def test_after_a_session_broke_it_is_told_again(self) -> None:
+        box = Box()
+        box.sink.upserted(pod("a", 2))
+        box.take_all()
+        box.outbox.suspend()
+        sequence = box.outbox.statistics()["sequence"]
+        box.outbox.resume(sequence - 1, snapshot_all=False, window_bytes=WINDOW)
+        (deltas, *_) = box.drain()
+        assert isinstance(deltas, Deltas)
+        assert [change.name for change in deltas.changes] == ["a"]
+
+
+class TestDictionaries:
+    """What waits can be read by whoever it is sent to."""
+
+    SMALL = KubeObject(
+        "ns", "web-7", "u", "2", b'{"metadata":{"name":"web-7","labels":{"app":"web","n":"7"}},"n":7}', 2
+    )
+
+    @staticmethod
+    def resume(box: Box, dictionary_ids: set[int]) -> None:
+        sequence = box.outbox.statistics()["sequence"]
+        box.outbox.resume(sequence, snapshot_all=False, window_bytes=WINDOW, dictionary_ids=dictionary_ids)
+
+    def test_changes_and_snapshots_are_compressed_with_the_dictionary_of_their_type(self) -> None:
+        box = Box()
+        box.outbox.bodies.add(DICTIONARY)
+        box.sink.upserted(self.SMALL)
+        contents = box.drain()
+        box.sink.replaced_all("3", [self.SMALL])
+        contents += box.drain()
+        bodies = [
+            change.body or b""
+            for content in contents
+            if isinstance(content, Deltas | SnapshotItems)
+            for change in content.changes
+        ]
+        assert [dictionary_of(body) for body in bodies] == [DICTIONARY.dictionary_id] * 2
+
+    def test_another_ledger_gets_what_it_can_read(self) -> None:
+        box = Box()
+        box.outbox.bodies.add(DICTIONARY)
+        box.sink.upserted(self.SMALL)
+        box.outbox.suspend()
+        self.resume(box, {7})
+        (change,) = _changes(box.drain()[0])
+        assert change.body == self.SMALL.raw
+        assert not list(box.outbox.bodies)
+
+    def test_the_same_ledger_gets_it_as_it_is(self) -> None:
+        box = Box()
+        box.outbox.bodies.add(DICTIONARY)
+        box.sink.upserted(self.SMALL)
+        box.outbox.suspend()
+        self.resume(box, {DICTIONARY.dictionary_id})
+        (change,) = _changes(box.drain()[0])
+        assert dictionary_of(change.body or b"") == DICTIONARY.dictionary_id
+
+
 class TestCoalescing:
     def test_the_latest_state_takes_the_first_place(self) -> None:
         box = Box()
@@ -131,7 +228,7 @@ class TestCoalescing:
         box.drain()
         nodes.deleted("n", None)
         (deltas,) = box.drain()
-        assert deltas == Deltas((Change("", "n"),))
+        assert deltas == Deltas((Change("", "n"),), "1")
 
 
 class TestSnapshots:

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import msgspec
 
+from federator.aggregator.ledger.indexed_state import read_indexed_state
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Batch, ClusterRecord, Commit, Delete, Put
 from federator.aggregator.merge.freshness import FreshnessTable
@@ -58,7 +59,7 @@ def put(
 def raw_put(name: str, raw: bytes, *, namespace: str = "shop", uid: str = "", resource_version: str = "1") -> Put:
     """A change that makes an object exist with any bytes as its JSON."""
     uid = uid or f"uid-{namespace}-{name}"
-    return Put(namespace, name, uid, resource_version, content_hash(raw), encode_body(raw))
+    return Put(namespace, name, uid, resource_version, content_hash(raw), encode_body(raw), read_indexed_state(raw))
 
 
 def delete(name: str, *, namespace: str = "shop") -> Delete:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from federator.aggregator.ingest.frames import Changes, decode
 from federator.v1 import ingest_pb2
-from federator.wire.body import decode_body
+from federator.wire.body import BodyCodec, decode_body
 from tests.bench.push_load import PODS, PushedPod
 from tests.bench.stamp import Stamp, read_stamp
 
@@ -10,7 +10,8 @@ from tests.bench.stamp import Stamp, read_stamp
 async def test_pushed_pods_are_what_an_aggregator_takes() -> None:
     state = PushedPod(7).state(42, Stamp(3, 99))
     frame, refused = await decode(
-        ingest_pb2.PushRequest(snapshot_items=ingest_pb2.SnapshotItems(type=PODS, objects=[state]))
+        ingest_pb2.PushRequest(snapshot_items=ingest_pb2.SnapshotItems(type=PODS, objects=[state])),
+        BodyCodec(),
     )
     assert isinstance(frame, Changes)
     assert not refused

@@ -11,8 +11,20 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from federator.api.resource import GroupResource
 from federator.errors import InvalidInput
-from federator.wire.body import COMPRESS_FROM_BYTES, MAX_RAW_BYTES, content_hash, decode_body, encode_body
+from federator.wire.body import (
+    COMPRESS_FROM_BYTES,
+    MAX_COMPRESSORS,
+    MAX_DICTIONARY_BYTES,
+    MAX_RAW_BYTES,
+    BodyCodec,
+    Dictionary,
+    content_hash,
+    decode_body,
+    dictionary_of,
+    encode_body,
+)
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 POD = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"x":"' + b"pod " * 300 + b'"}}'
@@ -96,3 +108,82 @@ def test_the_content_hash_is_xxh3_and_stable() -> None:
     assert content_hash(b"") == 0x2D06800538D394C2
     assert content_hash(POD) == content_hash(bytes(bytearray(POD)))
     assert content_hash(POD) != content_hash(POD + b" ")
+
+
+PODS = GroupResource("", "pods")
+
+
+def trained(dictionary_id: int) -> bytes:
+    """A dictionary for objects that look alike."""
+    samples = [b'{"metadata":{"name":"web-%d","labels":{"app":"web","n":"%d"}},"n":%d}' % (n, n, n) for n in range(500)]
+    return zstandard.train_dictionary(1024, samples, dict_id=dictionary_id).as_bytes()
+
+
+DICTIONARY = Dictionary.of(PODS, trained(40_000))
+SMALL = b'{"metadata":{"name":"web-7","labels":{"app":"web","n":"7"}},"n":7}'
+
+
+def with_dictionary() -> BodyCodec:
+    codec = BodyCodec()
+    codec.add(DICTIONARY)
+    return codec
+
+
+def test_a_dictionary_helps_its_type_and_no_other() -> None:
+    codec = with_dictionary()
+    body = codec.encode(SMALL, PODS)
+    assert len(body) < len(SMALL) / 2
+    assert dictionary_of(body) == 40_000
+    assert codec.decode(body) == SMALL
+    assert codec.encode(SMALL, GroupResource("apps", "deployments")) == encode_body(SMALL)
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_come_back_with_a_dictionary(raw: bytes) -> None:
+    codec = with_dictionary()
+    assert codec.decode(codec.encode(raw, PODS)) == raw
+
+
+def test_a_dictionary_that_is_not_here_is_named() -> None:
+    body = with_dictionary().encode(SMALL, PODS)
+    for decode in (decode_body, BodyCodec().decode):
+        with pytest.raises(InvalidInput, match="dictionary 40000"):
+            decode(body)
+
+
+def test_bounds_hold_with_a_dictionary_too() -> None:
+    codec = with_dictionary()
+    bomb = codec.encode(bytes(MAX_RAW_BYTES + 1), PODS)
+    with pytest.raises(InvalidInput, match="at most"):
+        codec.decode(bomb)
+    body = codec.encode(SMALL, PODS)
+    for broken in (body[:-3], body + b"{}", body * 2):
+        with pytest.raises(InvalidInput):
+            codec.decode(broken)
+
+
+def test_others_are_not_compressed_with_any_more_but_still_read_until_forgotten() -> None:
+    codec = with_dictionary()
+    body = codec.encode(SMALL, PODS)
+    codec.use_only({1})
+    assert dictionary_of(codec.encode(SMALL, PODS)) == 0
+    assert codec.decode(body) == SMALL
+    codec.forget_unused({1})
+    assert 40_000 not in codec
+    with pytest.raises(InvalidInput, match="dictionary 40000"):
+        codec.decode(body)
+
+
+def test_many_types_take_turns_at_the_compressors() -> None:
+    codec = BodyCodec()
+    types = [GroupResource("", f"type-{number}") for number in range(MAX_COMPRESSORS + 3)]
+    for number, type_ in enumerate(types, 40_001):
+        codec.add(Dictionary.of(type_, trained(number)))
+    for type_ in (*types, *types):
+        assert codec.decode(codec.encode(SMALL, type_)) == SMALL
+
+
+@pytest.mark.parametrize("content", [b"", b"no dictionary", b"\x37\xa4\x30\xec", bytes(MAX_DICTIONARY_BYTES + 1)])
+def test_what_is_no_dictionary_is_refused(content: bytes) -> None:
+    with pytest.raises(InvalidInput, match="a zstd dictionary"):
+        Dictionary.of(PODS, content)

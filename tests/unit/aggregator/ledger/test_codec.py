@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 
 from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import HeadRow, ObjectRow
+from federator.aggregator.ledger.indexed_state import IndexedState
 from federator.aggregator.ledger.records import EntryType
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
 
-ROW = ObjectRow(EntryType.MODIFIED, 5, 6, 1, 2, "shop", "web", "v1", "uid", "10", (1 << 64) - 1, b"\0body")
+INDEXED = IndexedState({"app": "web"}, "node-1", ("u1",))
+ROW = ObjectRow(EntryType.MODIFIED, 5, 0, 6, 1, 2, "shop", "web", "v1", "uid", "10", (1 << 64) - 1, INDEXED, b"\0body")
 PREFIX = codec.numbers(1, 2).prefix
 _names = st.text(st.characters(codec="utf-8"), max_size=300)
 
@@ -42,6 +44,7 @@ def test_an_entry_costs_little_besides_its_body() -> None:
     row = ObjectRow(
         EntryType.ADDED,
         1_888_000_000_000_000,
+        0,
         1_800_000_000_000,
         300,
         40,
@@ -51,9 +54,10 @@ def test_an_entry_costs_little_besides_its_body() -> None:
         "5b0b5e3e-7d8c-4d1f-9d57-1a2b3c4d5e6f",
         "123456789",
         1 << 63,
+        INDEXED,
         bytes(800),
     )
-    assert len(codec.ROW.seal(codec.encode_revision(7), row)) < 800 + 150
+    assert len(codec.ROW.seal(codec.encode_revision(7), row)) < 800 + 180
 
 
 def test_revisions_sort_as_their_keys_do() -> None:

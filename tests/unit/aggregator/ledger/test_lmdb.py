@@ -197,7 +197,7 @@ async def test_another_schema_is_refused_and_the_lock_given_back(tmp_path: Path)
         later = codec.Identity(codec.SCHEMA_VERSION + 1, b"8 bytes!", b"secret")
         transaction.put(b"identity", codec.IDENTITY.seal(b"identity", later), db=database)
     for _ in range(2):
-        with pytest.raises(LedgerError, match="schema 2"):
+        with pytest.raises(LedgerError, match="schema 3"):
             LmdbLedger.open(tmp_path)
 
 

@@ -1,13 +1,20 @@
-"""What the indexes read of an object: labels, owners and node, and nothing else."""
+"""What the indexes read of an object: labels, owners and node, and nothing else.
+
+Read once, when an agent's object comes in, and kept beside the body in the ledger: so neither a restart nor a watch
+with a label selector has to decompress and decode it again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from federator.api.object import decode_meta
 
-class IndexedState(msgspec.Struct, frozen=True, gc=False):
+
+class IndexedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The indexed part of one state of one object.
 
     Attributes:
@@ -23,11 +30,34 @@ class IndexedState(msgspec.Struct, frozen=True, gc=False):
     is_whole: bool = True
 
 
+NOTHING_INDEXED = IndexedState()
+"""Of an object that is gone."""
+
+
+class ObjectFacts(NamedTuple):
+    """What one look at an object's JSON tells: which object it is, and what the indexes need.
+
+    Attributes:
+        namespace: metadata.namespace.
+        name: metadata.name.
+        uid: metadata.uid.
+        indexed: its indexed part.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    indexed: IndexedState
+
+
 class _Owner(msgspec.Struct, gc=False):
     uid: str = ""
 
 
 class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
     labels: dict[str, str] | None = None
     ownerReferences: tuple[_Owner, ...] | None = None  # noqa: N815 - the field's name in JSON
 
@@ -44,21 +74,40 @@ class _Object(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Object).decode
 
 
-def read_indexed_state(raw: bytes) -> IndexedState:
-    """Reads the indexed part of an object's JSON; never fails.
+def read_facts(raw: bytes) -> ObjectFacts:
+    """Reads an object's JSON once, for everything that the ledger and the indexes want to know.
 
-    A custom resource may have any `spec`, and an agent may send anything: what has another shape is left out, the rest
-    is read.
+    Raises:
+        msgspec.MsgspecError: the bytes are not JSON or nested too deeply, or metadata has a shape that no apiserver
+            serves. Any `spec` is taken, as a custom resource may have any.
     """
     try:
         decoded = _decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        meta = decode_meta(raw)
+        return ObjectFacts(meta.namespace, meta.name, meta.uid, _read_leniently(raw))
+    metadata = decoded.metadata or _Metadata()
+    return ObjectFacts(metadata.namespace, metadata.name, metadata.uid, _indexed(decoded))
+
+
+def read_indexed_state(raw: bytes) -> IndexedState:
+    """Reads the indexed part of an object's JSON; never fails.
+
+    What has another shape than apiservers serve is left out, the rest is read.
+    """
+    try:
+        return _indexed(_decode(raw))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _read_leniently(raw)
-    metadata, spec = decoded.metadata or _Metadata(), decoded.spec or _Spec()
+
+
+def _indexed(decoded: _Object) -> IndexedState:
+    metadata, spec = decoded.metadata or _Metadata(), decoded.spec
+    owners = metadata.ownerReferences
     return IndexedState(
         metadata.labels or {},
-        spec.nodeName or "",
-        tuple(owner.uid for owner in metadata.ownerReferences or () if owner.uid),
+        (spec.nodeName or "") if spec else "",
+        tuple([owner.uid for owner in owners if owner.uid]) if owners else (),
     )
 
 

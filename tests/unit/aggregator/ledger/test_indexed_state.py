@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from federator.aggregator.merge.indexed_state import IndexedState, read_indexed_state
+from federator.aggregator.ledger.indexed_state import IndexedState, read_indexed_state
 
 
 def test_labels_owners_and_node_are_read() -> None:
