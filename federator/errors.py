@@ -15,6 +15,8 @@ FederatorError
 ├── CursorAhead                  a cursor from the future of this ledger
 ├── CursorExpired                the history it needs is compacted; carries the oldest revision to be had
 ├── WatchTooSlow                 a client did not take a message of its watch or list in time; carries its last cursor
+├── NotFreshYet                  the aggregator does not have yet what the answer was asked to contain
+├── LimitReached                 as many calls of a kind as are allowed are open
 ├── SessionRefused               an agent may not push (yet)
 │   ├── ClusterHeld              another live agent holds the ClusterID
 │   ├── ClusterUIDChanged        the ClusterID belongs to another cluster
@@ -22,9 +24,11 @@ FederatorError
 │   ├── SessionFenced            a newer session has taken over
 │   └── IdentityRefused          the agent's certificate does not prove the ClusterID it speaks for
 ├── LedgerError                  the store cannot do what was asked
-│   ├── LedgerLocked             another process appends to it
+│   ├── LedgerLocked             another process uses it
 │   ├── LedgerFull               no room; reading goes on
-│   └── LedgerCorrupt            a stored record is not what was written
+│   ├── LedgerCorrupt            a stored record is not what was written
+│   ├── LedgerNotEmpty           a backup would replace what it has
+│   └── BackupInvalid            a file is no whole and undamaged backup
 ├── KubeStatusError              an apiserver answered with a failure Status, as a reply or in a watch
 ├── MemberUnreachable            an apiserver could not be reached
 ├── CredentialsError             credentials could not be loaded or were not accepted
@@ -218,6 +222,65 @@ class WatchTooSlow(FederatorError):
         super().__init__(f"a message was not taken within {deadline:g} s; {advice}")
 
 
+class NotFreshYet(FederatorError):
+    """The aggregator does not have yet, or never will, what the answer was asked to contain.
+
+    Attributes:
+        cluster_id: the member.
+        resource: the type.
+        resource_version: up to which everything was asked for.
+        low_water: up to which everything is here, or "".
+        state: the type's state, ABSENT where the cluster does not serve it.
+        cause: why it is not here.
+        proved_age: seconds since the apiserver last gave a sign for the type; None if never to this process.
+        helps_to_wait: whether asking again later may help.
+    """
+
+    reason = "NOT_FRESH"
+
+    def __init__(
+        self,
+        cluster_id: str,
+        resource: str,
+        resource_version: str,
+        *,
+        low_water: str,
+        state: str,
+        cause: str,
+        proved_age: float | None,
+        helps_to_wait: bool,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.resource = resource
+        self.resource_version = resource_version
+        self.low_water = low_water
+        self.state = state
+        self.cause = cause
+        self.proved_age = proved_age
+        self.helps_to_wait = helps_to_wait
+        proved = "never proved to this process" if proved_age is None else f"last proved {proved_age:.1f} s ago"
+        super().__init__(
+            f"{resource} of cluster {cluster_id!r} are here up to resourceVersion {low_water or 'none'}, "
+            f"{resource_version} was asked for: {cause}; {state}, {proved}"
+        )
+
+
+class LimitReached(FederatorError):
+    """As many calls of a kind as are allowed are open; one more may be when another has ended.
+
+    Attributes:
+        what: of which kind.
+        limit: how many may be open.
+    """
+
+    reason = "LIMIT_REACHED"
+
+    def __init__(self, what: str, limit: int) -> None:
+        self.what = what
+        self.limit = limit
+        super().__init__(f"{limit} {what} are open, no more are allowed")
+
+
 class SessionRefused(FederatorError):
     """An agent may not push (yet)."""
 
@@ -292,13 +355,19 @@ class LedgerError(FederatorError):
 
 
 class LedgerLocked(LedgerError):
-    """Another process appends to the ledger."""
+    """Another process uses the ledger, and what was asked for needs it alone.
+
+    Attributes:
+        path: folder of the ledger.
+        doing: what the other process does with it, e.g. "appends to".
+    """
 
     reason = "LEDGER_LOCKED"
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, doing: str = "appends to") -> None:
         self.path = path
-        super().__init__(f"another process appends to the ledger in {path}")
+        self.doing = doing
+        super().__init__(f"another process {doing} the ledger in {path}; it has to end first")
 
 
 class LedgerFull(LedgerError):
@@ -312,14 +381,54 @@ class LedgerFull(LedgerError):
 
 
 class LedgerCorrupt(LedgerError):
-    """A stored record is not what was written: its checksum differs, or the file is cut short."""
+    """What is stored is not what was written: a record's checksum differs, or the file itself is damaged."""
 
     reason = "LEDGER_CORRUPT"
+    _table: str = ""
+    _key: bytes = b""
 
     def __init__(self, path: str, record: str) -> None:
         self.path = path
         self.record = record
         super().__init__(f"the ledger in {path} is damaged at {record}; restore it, or move it away and let it refill")
+
+    @classmethod
+    def at(cls, path: str, table: str, key: bytes, *, is_missing: bool = False) -> LedgerCorrupt:
+        """The error for one record; the pages around it may be sound."""
+        error = cls(path, f"{table} {key.hex()}{', which is missing' if is_missing else ''}")
+        error._table, error._key = table, key
+        return error
+
+    @property
+    def table(self) -> str:
+        """The table of the one record that is damaged; empty where it is not known to be one."""
+        return self._table
+
+    @property
+    def key(self) -> bytes:
+        """The key of that record."""
+        return self._key
+
+
+class LedgerNotEmpty(LedgerError):
+    """A backup would replace what the ledger has."""
+
+    reason = "LEDGER_NOT_EMPTY"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"the ledger in {path} is not empty; --force sets it aside")
+
+
+class BackupInvalid(LedgerError):
+    """A file is no whole and undamaged backup of a ledger."""
+
+    reason = "BACKUP_INVALID"
+
+    def __init__(self, path: str, cause: str) -> None:
+        self.path = path
+        self.cause = cause
+        super().__init__(f"{path} cannot be used as a backup: {cause}")
 
 
 class KubeStatusError(FederatorError):
@@ -446,6 +555,8 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     CursorAhead: Outcome("FAILED_PRECONDITION", 410, 4),
     CursorExpired: Outcome("OUT_OF_RANGE", 410, 4),
     WatchTooSlow: Outcome("RESOURCE_EXHAUSTED", 429, 1),
+    NotFreshYet: Outcome("UNAVAILABLE", 503, 3),
+    LimitReached: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     SessionRefused: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterHeld: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterUIDChanged: Outcome("FAILED_PRECONDITION", 409, 1),
@@ -456,6 +567,8 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     LedgerLocked: Outcome("FAILED_PRECONDITION", 409, 1),
     LedgerFull: Outcome("RESOURCE_EXHAUSTED", 507, 1),
     LedgerCorrupt: Outcome("DATA_LOSS", 500, 1),
+    LedgerNotEmpty: Outcome("FAILED_PRECONDITION", 409, 1),
+    BackupInvalid: Outcome("DATA_LOSS", 500, 1),
     KubeStatusError: Outcome("UNKNOWN", 502, 1),
     MemberUnreachable: Outcome("UNAVAILABLE", 503, 1),
     CredentialsError: Outcome("UNAUTHENTICATED", 401, 1),

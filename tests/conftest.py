@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import hypothesis
 import looptime
 import pytest
+
+# Where a test forks, gRPC, which others use in this process, would say so in its midst. Read when gRPC is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 # Few examples each time, since every run draws others; `make torture` takes the thorough profile.
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
@@ -23,10 +26,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "looptime: the test's loop does not sleep, its time jumps")
 
 
-def pytest_collection_finish() -> None:
-    """Spares the garbage collector what was imported and collected: it would look through all of it again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spares the garbage collector what is imported and collected: it would look through all of it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], Any]]:

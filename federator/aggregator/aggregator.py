@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -11,28 +12,36 @@ import structlog
 from prometheus_client.metrics_core import Metric
 
 from federator._aio.task_group import task_group
+from federator.aggregator.dictionary_trainer import DictionaryTrainer
 from federator.aggregator.grpc_listener import GrpcListener
 from federator.aggregator.ingest.lifecycle import ClusterLifecycle
 from federator.aggregator.ingest.servicer import IngestServicer
+from federator.aggregator.ledger.keeper import LedgerKeeper
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Commit
+from federator.aggregator.ledger.room import BALLAST_BYTES
+from federator.aggregator.ledger.store import Store
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.metrics import aggregator_metrics
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
+from federator.aggregator.serve.registration import add_inventory_service
 from federator.aggregator.serve.watch_hub import WatchHub
 from federator.aggregator.settings import AggregatorSettings
 from federator.errors import LedgerError
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.observability.http import ObservabilityServer
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
-from federator.v1 import ingest_pb2, ingest_pb2_grpc, inventory_pb2, inventory_pb2_grpc
+from federator.v1 import ingest_pb2, ingest_pb2_grpc, inventory_pb2
 
 log = structlog.get_logger(__name__)
 
 _INVENTORY = inventory_pb2.DESCRIPTOR.services_by_name["InventoryService"].full_name
 _INGEST = ingest_pb2.DESCRIPTOR.services_by_name["IngestService"].full_name
 
+
+PROGRESS_INTERVAL = 5.0
+"""Seconds between two lines in the log while the ledger is loaded."""
 
 CROWDED = 0.8
 """Part of the ledger's room from which on the older half of the history is given up at each look, whatever its age."""
@@ -41,9 +50,9 @@ CROWDED = 0.8
 class Aggregator:
     """Takes what agents push, commits it in one order, and answers from one merged view.
 
-    Order of start: ledger, merged view (loaded from it), reading side, pushing side. Order of stop: the reverse, each
-    with a deadline; the ledger closes last. Ready means able to answer: an aggregator does not wait for members, each
-    answer names who is missing.
+    Order of start: health, ledger, merged view (loaded from it), reading side, pushing side. Order of stop: the
+    reverse, each with a deadline; the ledger closes last. Ready means able to answer: an aggregator does not wait for
+    members, each answer names who is missing.
 
     Attributes:
         address: of the reading side, once `started` is set; a port that was asked for as 0 is resolved.
@@ -72,35 +81,40 @@ class Aggregator:
         self.ingest_address = settings.ingest_listen
         self.http_port = 0
         self.started = asyncio.Event()
+        self._loading: str | None = "opening"
         self._parts: _Parts | None = None
+        self._store: Store | None = None
 
     async def run(self) -> None:
         """Runs until cancelled, and leaves no task and no listener.
 
         Raises:
             LedgerLocked: another process appends to the ledger.
-            LedgerCorrupt: the ledger is damaged.
+            LedgerError: the ledger cannot be opened, or has failed while it served; only another start helps.
+            LedgerCorrupt: it failed because it is damaged; the next start sets it aside.
             InvalidInput: an address cannot be listened on, or a file of TLS cannot be used.
         """
         settings = self._settings
         async with AsyncExitStack() as stack:
-            ledger = await self._open_ledger()
-            stack.push_async_callback(ledger.close)
-            parts = self._parts = _Parts(ledger, settings)
-            await parts.lifecycle.start()
             registry = new_registry("aggregator")
-            registry.register(StatisticsCollector(parts.metrics))
             registry.register(StatisticsCollector(self._more_metrics))
             lag = LoopLag(registry)
             if settings.http_listen:
-                checks = {"ledger": lambda: None, "listeners": lambda: None if self.started.is_set() else "starting"}
+                checks = {"ledger": self._ledger_trouble, "listeners": self._not_listening}
                 http = await stack.enter_async_context(ObservabilityServer(settings.http_listen, registry, checks))
                 self.http_port = http.port
+            ledger = await self._open_ledger(stack)
+            parts = _Parts(ledger, settings)
+            await self._load(parts)
+            await parts.keeper.mend()
+            self._parts = parts
+            registry.register(StatisticsCollector(parts.metrics))
+            await parts.lifecycle.start()
             metrics = GrpcMetrics(registry)
             reading = GrpcListener(
                 settings.listen, "listen", grace=settings.shutdown_grace, metrics=metrics, tls=self._reading_tls
             )
-            inventory_pb2_grpc.add_InventoryServiceServicer_to_server(parts.inventory, reading.server)
+            add_inventory_service(parts.inventory, reading.server)
             self.address = await stack.enter_async_context(reading.open(_INVENTORY))
             stack.callback(parts.hub.close)
             pushing = GrpcListener(
@@ -113,6 +127,8 @@ class Aggregator:
             ingest_pb2_grpc.add_IngestServiceServicer_to_server(parts.ingest, pushing.server)
             self.ingest_address = await stack.enter_async_context(pushing.open(_INGEST))
             stack.callback(parts.ingest.close)
+            if self._store is not None:
+                await asyncio.to_thread(self._store.serves)
             self.started.set()
             log.info(
                 "aggregator ready",
@@ -124,18 +140,71 @@ class Aggregator:
             )
             async with task_group() as tasks:
                 tasks.create_task(parts.lifecycle.run(), name="cluster lifecycle")
+                tasks.create_task(parts.keeper.run(), name="ledger keeper")
                 tasks.create_task(self._compact(parts), name="compaction")
+                tasks.create_task(parts.dictionaries.run(), name="dictionaries")
                 tasks.create_task(lag.run(), name="event loop lag")
 
     def statistics(self) -> Mapping[str, Mapping[str, object]]:
         """Statistics of each part by name; empty before the start."""
         return self._parts.statistics() if self._parts else {}
 
-    async def _open_ledger(self) -> MemoryLedger | LmdbLedger:
+    def _not_listening(self) -> str | None:
+        return None if self.started.is_set() else "starting"
+
+    async def _load(self, parts: _Parts) -> None:
+        """Rebuilds the merged view, telling the log and `/readyz` how far it is; nothing is served before its end."""
+        total = parts.ledger.statistics()["objects"]
+        started = told = time.monotonic()
+        gc.disable()  # what is loaded stays: looking at it again and again takes longer than loading it
+        try:
+            for done in parts.view.loading(parts.ledger):
+                self._loading = f"loaded {done} of {total} objects"
+                if time.monotonic() - told > PROGRESS_INTERVAL:
+                    told = time.monotonic()
+                    log.info("loading", objects=done, of=total)
+                await asyncio.sleep(0)
+        finally:
+            gc.enable()
+        gc.freeze()
+        parts.hub.load()
+        self._loading = None
+        log.info("loaded", objects=len(parts.view.indexer), seconds=round(time.monotonic() - started, 1))
+
+    def _ledger_trouble(self) -> str | None:
+        failure = self._parts.keeper.failure if self._parts else None
+        return self._loading or (str(failure) if failure else None)
+
+    async def _open_ledger(self, stack: AsyncExitStack) -> MemoryLedger | LmdbLedger:
+        """Opens it, to be closed by the stack: also where this is cancelled while the thread is still opening."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+
+        async def close() -> None:
+            try:
+                ledger = await opening
+            except LedgerError:
+                return
+            await ledger.close()
+            if self._store is not None:
+                await asyncio.to_thread(self._store.close)
+
+        stack.push_async_callback(close)
+        return await asyncio.shield(opening)
+
+    def _open(self) -> MemoryLedger | LmdbLedger:
         directory = self._settings.state_directory
         if directory is None:
             return MemoryLedger()
-        return await asyncio.to_thread(LmdbLedger.open, directory)
+        store = Store(directory)
+        self._store = store
+        return store.open(
+            lambda: LmdbLedger.open(
+                directory,
+                max_bytes=self._settings.ledger_max_bytes,
+                ballast_bytes=BALLAST_BYTES,
+                thorough=store.ended_badly,
+            )
+        )
 
     async def _compact(self, parts: _Parts) -> None:
         """Forgets history that is older than it has to be kept, or that there is no room for.
@@ -144,11 +213,11 @@ class Aggregator:
         """
         ledger = parts.ledger
         while True:
-            await asyncio.sleep(self._settings.compaction_interval)
+            is_full = await parts.keeper.wait_full(self._settings.compaction_interval)
             wanted = ledger.revision_at(int((time.time() - self._settings.history) * 1000))
             statistics = ledger.statistics()
             used = statistics.get("used_bytes", statistics["bytes"]) / statistics["max_bytes"]
-            if used > CROWDED:
+            if used > CROWDED or is_full:
                 wanted = max(wanted, ledger.oldest_revision + (ledger.revision - ledger.oldest_revision) // 2)
                 log.warning("history is shortened, the ledger is nearly full", used=round(used, 2))
             revision = min(wanted, parts.inventory.oldest_pinned_revision)
@@ -160,6 +229,7 @@ class Aggregator:
                 log.error("compaction failed", cause=str(error))
             else:
                 log.info("history compacted", revision=revision, entries=dropped)
+                await parts.keeper.look_for_room()
 
 
 class _Parts:
@@ -168,11 +238,15 @@ class _Parts:
     def __init__(self, ledger: MemoryLedger | LmdbLedger, settings: AggregatorSettings) -> None:
         self.ledger = ledger
         self.view = MergedView()
-        self.view.load(ledger)
-        self.hub = WatchHub(ledger, self.view.types)
+        self.hub = WatchHub(ledger, self.view.types, max_watches=settings.max_watches)
         self.inventory = InventoryServicer(self.view, ledger, self.hub)
-        self.lifecycle = ClusterLifecycle(ledger, self.view.freshness, settings.ingest)
+        self.keeper = LedgerKeeper(ledger)
+        self.lifecycle = ClusterLifecycle(
+            ledger, self.view.freshness, settings.ingest, has_lost_states=self.keeper.has_lost_states
+        )
         self.ingest = IngestServicer(ledger, self.lifecycle, self.view.freshness, settings.ingest)
+        self.keeper.on_lost_states(self.ingest.request_listing)
+        self.dictionaries = DictionaryTrainer(ledger, self.view.indexer, self.ingest.offer)
         ledger.on_commit(self._committed)
 
     def _committed(self, commit: Commit) -> None:
@@ -181,7 +255,7 @@ class _Parts:
 
     def statistics(self) -> Mapping[str, Mapping[str, object]]:
         return {
-            "ledger": self.ledger.statistics(),
+            "ledger": {**self.ledger.statistics(), **self.dictionaries.statistics()},
             "merge": self.view.statistics(),
             "serve": self.inventory.statistics(),
             "ingest": self.ingest.statistics(),

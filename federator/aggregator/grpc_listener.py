@@ -26,6 +26,9 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     # Clients may ping idle streams every 10 s; by default the server would end them with GOAWAY.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # After a restart all watchers call within a second; beyond 1,000 calls not taken up yet gRPC would cancel some.
+    ("grpc.server.max_pending_requests", 20_000),
+    ("grpc.server.max_pending_requests_hard_limit", 40_000),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )

@@ -114,6 +114,24 @@ def _ledger_metrics(ledger: Mapping[str, Any], commit_durations: DurationHistogr
     sizes.add_metric(("used",), ledger.get("used_bytes", ledger["bytes"]))
     sizes.add_metric(("limit",), ledger["max_bytes"])
     yield sizes
+    yield GaugeMetricFamily(
+        "federator_ledger_full", "Whether the ledger takes nothing more for want of room.", ledger.get("is_full", 0)
+    )
+    yield GaugeMetricFamily(
+        "federator_ledger_lost_objects",
+        "Present objects whose state is lost to damage until their agent has listed them.",
+        ledger.get("lost_objects", 0),
+    )
+    damage = CounterMetricFamily(
+        "federator_ledger_damage", "Damaged records found since the start, by what became of them.", labels=("result",)
+    )
+    for result, key in (
+        ("repaired", "repaired_heads"),
+        ("state_lost", "lost_states"),
+        ("history_lost", "damaged_history"),
+    ):
+        damage.add_metric((result,), ledger.get(key, 0))
+    yield damage
     yield HistogramMetricFamily(
         "federator_ledger_commit_duration_seconds",
         "Duration of commits, from the first write to the end of the fsync.",

@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ledger.lmdb import DEFAULT_MAX_BYTES
+from federator.aggregator.serve.watch_hub import MAX_WATCHES
 from federator.api.address import UNIX, is_local
 from federator.errors import InvalidInput
 from federator.wire.tls import CERTIFICATE_FIELD, KEY_FIELD, TLSFiles, all_or_none
@@ -32,11 +34,15 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         client_ca_file: PEM file of the authorities of readers' certificates. Given, the reading side speaks TLS only,
             and whoever has a certificate of theirs may read everything.
         state_directory: folder of the ledger; None keeps it in memory, for throw-away runs.
+        ledger_max_bytes: room for the ledger's records, in bytes; history gives way before it is reached, and beyond
+            it nothing more is taken. 8 GiB: some ten million changes of pods. At least 128 MiB, since what watches
+            read from memory is not given up, and that takes up to 32 MiB.
         history: seconds of history that a cursor may reach back. 7 days: a client that was down over a long weekend
             still resumes.
         compaction_interval: seconds between two looks at what history may be forgotten. 60.
         shutdown_grace: seconds that calls may take to end when the aggregator stops. 2: watches are told to come
             back at once, anything else is short.
+        max_watches: watches that may be open at once. 20,000: idle they take 32 KiB each, 640 MB together.
         ingest: settings of the pushing side.
     """
 
@@ -48,9 +54,11 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     agent_ca_file: Path | None = None
     client_ca_file: Path | None = None
     state_directory: Path | None = None
+    ledger_max_bytes: int = DEFAULT_MAX_BYTES
     history: float = 7 * DAY
     compaction_interval: float = 60.0
     shutdown_grace: float = 2.0
+    max_watches: int = MAX_WATCHES
     ingest: IngestSettings = IngestSettings()
 
     def reading_tls(self) -> TLSFiles | None:

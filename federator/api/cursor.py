@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 import struct
 
@@ -62,4 +61,4 @@ class CursorCodec(msgspec.Struct, frozen=True):
         return int(revision)
 
     def _tag(self, body: bytes) -> bytes:
-        return hmac.new(self.secret, body, hashlib.sha256).digest()[:_TAG_LENGTH]
+        return hmac.digest(self.secret, body, "sha256")[:_TAG_LENGTH]

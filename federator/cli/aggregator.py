@@ -10,6 +10,7 @@ import typer
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
 from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
+from federator.cli.size import DEFAULT_LEDGER_SIZE, LedgerSize, ledger_bytes
 from federator.cli.tls import CertificateFile, PrivateKeyFile
 from federator.observability.logs import configure_logging
 
@@ -69,6 +70,7 @@ def aggregator(
     history: Annotated[
         str, typer.Option("--history", metavar="DURATION", help="How far back a cursor may reach, e.g. 36h or 7d.")
     ] = "7d",
+    ledger_size: LedgerSize = DEFAULT_LEDGER_SIZE,
     log_level: LogLevel = "info",
     log_format: LogFormat = "console",
 ) -> None:
@@ -86,6 +88,7 @@ def aggregator(
                 client_ca_file=client_ca_file,
                 state_directory=None if memory else state_directory or default_state_directory(),
                 history=duration(history, field="--history"),
+                ledger_max_bytes=ledger_bytes(ledger_size),
             )
         ).run(),
         prefers_uvloop=True,

@@ -24,7 +24,8 @@ class CommandEntry(NamedTuple):
     """Where a command is and what it is for.
 
     Attributes:
-        target: `module:function`; the function's parameters are its options and arguments, its docstring its help.
+        target: `module:function`; the function's parameters are its options and arguments, its docstring its help. Or
+            `module:app`, whose commands are one word more.
         summary: one line for the list of commands.
         command_class: what it takes beside its command line.
     """
@@ -45,6 +46,9 @@ COMMANDS = {
     ),
     "agent": CommandEntry("federator.cli.agent:agent", "Run the agent of one cluster.", ServiceCommand),
     "aggregator": CommandEntry("federator.cli.aggregator:aggregator", "Run the aggregator.", ServiceCommand),
+    "ledger": CommandEntry(
+        "federator.cli.ledger:ledger", "Back up, restore, check, clean and look into the aggregator's ledger."
+    ),
     "version": CommandEntry("federator.cli.version:version", "Show the version.", TyperCommand),
 }
 
@@ -57,7 +61,7 @@ class LazyGroup(TyperGroup):
         del ctx
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand:
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | TyperGroup:
         """Imports and returns a command.
 
         Raises:
@@ -68,8 +72,14 @@ class LazyGroup(TyperGroup):
             raise InvalidInput("command", cmd_name, ", ".join(COMMANDS))
         entry = COMMANDS[cmd_name]
         module, function = entry.target.split(":")
+        target = getattr(import_module(module), function)
+        if isinstance(target, typer.Typer):
+            group = typer.main.get_command(target)
+            assert isinstance(group, TyperGroup)
+            group.name = cmd_name
+            return group
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=entry.command_class)(getattr(import_module(module), function))
+        single.command(cmd_name, cls=entry.command_class)(target)
         command = typer.main.get_command(single)
         assert isinstance(command, TyperCommand)
         return command

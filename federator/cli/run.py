@@ -30,6 +30,7 @@ from federator.cli.collecting import (
     secret_mode,
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
+from federator.cli.size import DEFAULT_LEDGER_SIZE, LedgerSize, ledger_bytes
 from federator.errors import CredentialsError, InvalidInput, LedgerError
 from federator.kube.kubeconfig import Kubeconfig
 from federator.kube.member_client import MemberClient
@@ -64,6 +65,7 @@ def run(
     history: Annotated[
         str, typer.Option("--history", metavar="DURATION", help="How far back a cursor may reach, e.g. 36h or 7d.")
     ] = "7d",
+    ledger_size: LedgerSize = DEFAULT_LEDGER_SIZE,
     resource: Resources = None,
     namespace: Namespace = "",
     selector: Selector = "",
@@ -112,6 +114,7 @@ def run(
                 http_listen=http_listen,
                 state_directory=directory,
                 history=duration(history, field="--history"),
+                ledger_max_bytes=ledger_bytes(ledger_size),
             )
             aggregator = Aggregator(settings, more_metrics=lambda: agent_metrics(fleet.statistics()))
             async with task_group() as tasks:

@@ -7,7 +7,8 @@ async with federator.client.aconnect("localhost:9090") as fed:
 """
 
 from federator.client.client import InventoryClient, aconnect
-from federator.client.event import ClusterTransition, Event, EventType
+from federator.client.event import ClusterTransition, Event, EventType, TransitionType
+from federator.client.fresh_as_of import FreshAsOf
 from federator.client.freshness import Cluster, ClusterFreshness, TypeFreshness
 from federator.client.object import InventoryObject
 from federator.client.result import ClustersResult, GetResult, ListPage, ListResult, ListSummary, ServedType
@@ -20,6 +21,7 @@ __all__ = [
     "ClustersResult",
     "Event",
     "EventType",
+    "FreshAsOf",
     "GetResult",
     "InventoryClient",
     "InventoryObject",
@@ -28,6 +30,7 @@ __all__ = [
     "ListSummary",
     "ServedType",
     "TLSFiles",
+    "TransitionType",
     "TypeFreshness",
     "aconnect",
 ]

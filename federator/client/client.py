@@ -9,6 +9,7 @@ from typing import Self
 
 from federator.client.connection import Connection
 from federator.client.event import Event
+from federator.client.fresh_as_of import FreshAsOf, fresh_as_of_messages
 from federator.client.object import InventoryObject
 from federator.client.result import ClustersResult, GetResult, ListPage, ListResult, ServedType
 from federator.client.selection import comma_list, selection
@@ -41,6 +42,10 @@ class InventoryClient:
     seconds (None: as long as it takes) and raises `AggregatorUnreachable` when it passes. A cancelled call is cancelled
     at the aggregator too and leaves nothing behind; leaving `async with` cancels the calls that still run, which then
     raise AggregatorUnreachable.
+
+    `fresh_as_of` asks that an answer contains what the caller knows to have happened, such as its own write to a member
+    cluster: the answer waits for up to `fresh_within` seconds (0 for 5, at most 60) until the aggregator has it, and
+    else `NotFreshYet` is raised, at once where waiting cannot help.
 
     Everywhere, `resources` and `clusters` are a comma-separated text or an iterable of entries: types as kubectl takes
     them, and globs on the ClusterID of which a leading "!" excludes.
@@ -78,7 +83,15 @@ class InventoryClient:
         }
 
     async def get(
-        self, resource: str, name: str, *, namespace: str = "", cluster: str = "", timeout: float | None = None
+        self,
+        resource: str,
+        name: str,
+        *,
+        namespace: str = "",
+        cluster: str = "",
+        fresh_as_of: FreshAsOf | Iterable[FreshAsOf] = (),
+        fresh_within: float = 0,
+        timeout: float | None = None,
     ) -> GetResult:
         """Reads one object.
 
@@ -87,6 +100,8 @@ class InventoryClient:
             name: its name.
             namespace: its namespace; empty for cluster-scoped types.
             cluster: its ClusterID; may be empty where only one cluster has the name.
+            fresh_as_of: what the answer has to contain.
+            fresh_within: seconds to wait for it.
             timeout: seconds.
 
         Raises:
@@ -94,8 +109,16 @@ class InventoryClient:
             AmbiguousName: several clusters have the name and none was given.
             UnknownCluster: no such member.
             UnknownResourceType: no member serves the type.
+            NotFreshYet: what the answer has to contain is not there in time.
         """
-        request = inventory_pb2.GetRequest(cluster_id=cluster, resource=resource, namespace=namespace, name=name)
+        request = inventory_pb2.GetRequest(
+            cluster_id=cluster,
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            fresh_as_of=fresh_as_of_messages(fresh_as_of),
+            fresh_within_ms=_milliseconds(fresh_within),
+        )
         connection = self._connection
         async with connection.call(lambda stub: stub.Get, request, timeout) as call:
             response = await call
@@ -112,6 +135,8 @@ class InventoryClient:
         labels: str = "",
         fields: str = "",
         limit: int = 0,
+        fresh_as_of: FreshAsOf | Iterable[FreshAsOf] = (),
+        fresh_within: float = 0,
         timeout: float | None = None,
     ) -> ListResult:
         """Reads everything selected, at one revision; `pages` does the same without holding all of it.
@@ -124,17 +149,27 @@ class InventoryClient:
             labels: label selector, e.g. `app=web,tier in (a,b),!canary`.
             fields: field selector, `path=value` or `path!=value`, comma-joined.
             limit: at most this many objects in all; 0 for no limit.
+            fresh_as_of: what the answer has to contain.
+            fresh_within: seconds to wait for it.
             timeout: seconds.
 
         Raises:
             UnknownResourceType: no member serves a type.
             UnknownCluster: a glob without glob characters names no member.
             InvalidInput: a selector does not parse, or a name is not allowed.
+            NotFreshYet: what the answer has to contain is not there in time.
         """
-        asked = selection(resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields)
+        request = inventory_pb2.ListRequest(
+            selection=selection(
+                resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields
+            ),
+            limit=limit,
+            fresh_as_of=fresh_as_of_messages(fresh_as_of),
+            fresh_within_ms=_milliseconds(fresh_within),
+        )
         items: list[InventoryObject] = []
         summary = None
-        async with aclosing(self._pages(asked, limit, timeout)) as pages:
+        async with aclosing(self._pages(request, timeout)) as pages:
             async for page in pages:
                 items.extend(page.objects)
                 summary = page.summary
@@ -158,14 +193,23 @@ class InventoryClient:
         labels: str = "",
         fields: str = "",
         limit: int = 0,
+        fresh_as_of: FreshAsOf | Iterable[FreshAsOf] = (),
+        fresh_within: float = 0,
         timeout: float | None = None,
     ) -> AsyncGenerator[ListPage, None]:
         """Reads what `list` reads, page by page; the last page carries the summary.
 
         Leave the iteration early through `contextlib.aclosing`, which cancels the call at once.
         """
-        asked = selection(resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields)
-        return self._pages(asked, limit, timeout)
+        request = inventory_pb2.ListRequest(
+            selection=selection(
+                resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields
+            ),
+            limit=limit,
+            fresh_as_of=fresh_as_of_messages(fresh_as_of),
+            fresh_within_ms=_milliseconds(fresh_within),
+        )
+        return self._pages(request, timeout)
 
     async def watch(
         self,
@@ -178,6 +222,9 @@ class InventoryClient:
         fields: str = "",
         cursor: bytes | None = None,
         bookmark_interval: float = 0,
+        with_previous: bool = False,
+        fresh_as_of: FreshAsOf | Iterable[FreshAsOf] = (),
+        fresh_within: float = 0,
         resume: bool = True,
         on_disconnect: DisconnectHandler | None = None,
         timeout: float | None = None,
@@ -198,6 +245,9 @@ class InventoryClient:
             fields: field selector.
             cursor: where to continue; None starts with the present state as ADDED events, closed by INITIAL_END.
             bookmark_interval: seconds between BOOKMARK events; 0 leaves it to the aggregator.
+            with_previous: events carry the object's state before the change.
+            fresh_as_of: what the beginning has to contain; a later connection of this watch does not ask again.
+            fresh_within: seconds to wait for it.
             resume: reconnect when the connection is lost.
             on_disconnect: told of each lost connection, with the seconds until the next attempt.
             timeout: seconds after which the watch ends by itself, without an error.
@@ -206,6 +256,7 @@ class InventoryClient:
             CursorExpired: the history after the cursor is compacted.
             CursorForeign: the cursor is of another ledger.
             CursorMalformed: not a cursor.
+            NotFreshYet: what the beginning has to contain is not there in time.
             FederatorError: others as `list` raises them.
         """
         request = inventory_pb2.WatchRequest(
@@ -213,7 +264,10 @@ class InventoryClient:
                 resources, clusters=clusters, namespace=namespace, name=name, labels=labels, fields=fields
             ),
             cursor=cursor or b"",
-            bookmark_interval_ms=round(bookmark_interval * 1000),
+            bookmark_interval_ms=_milliseconds(bookmark_interval),
+            with_previous=with_previous,
+            fresh_as_of=fresh_as_of_messages(fresh_as_of),
+            fresh_within_ms=_milliseconds(fresh_within),
         )
         stream = WatchStream(self._connection, request, resume=resume, on_disconnect=on_disconnect)
         self._watches.add(stream)
@@ -251,11 +305,8 @@ class InventoryClient:
         connection.reached = True
         return tuple(map(ServedType.from_message, response.types))
 
-    async def _pages(
-        self, asked: inventory_pb2.Selection, limit: int, timeout: float | None
-    ) -> AsyncGenerator[ListPage, None]:
+    async def _pages(self, request: inventory_pb2.ListRequest, timeout: float | None) -> AsyncGenerator[ListPage, None]:
         connection = self._connection
-        request = inventory_pb2.ListRequest(selection=asked, limit=limit)
         whole = False
         async with connection.call(lambda stub: stub.List, request, timeout) as call:
             async for response in call:
@@ -265,3 +316,7 @@ class InventoryClient:
                 yield page
         if not whole:
             raise AggregatorUnreachable(self.address, "the list ended before its last page")
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

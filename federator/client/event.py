@@ -12,6 +12,7 @@ from federator.client.object import InventoryObject
 from federator.v1 import inventory_pb2
 
 _TYPE_PREFIX = len("WATCH_EVENT_TYPE_")
+_TRANSITION_PREFIX = len("CLUSTER_TRANSITION_")
 
 
 class EventType(StrEnum):
@@ -30,6 +31,20 @@ class EventType(StrEnum):
     RELISTED = "RELISTED"
 
 
+class TransitionType(StrEnum):
+    """What a change of a cluster's state means.
+
+    JOINED: it is a new member, or one that was removed and comes back. SYNCED: it is LIVE for the first time. STALE: it
+    was lost sight of, what is here may be old. RECOVERED: it is LIVE again. REMOVED: it is no member any more.
+    """
+
+    JOINED = "JOINED"
+    SYNCED = "SYNCED"
+    STALE = "STALE"
+    RECOVERED = "RECOVERED"
+    REMOVED = "REMOVED"
+
+
 class ClusterTransition(msgspec.Struct, frozen=True):
     """A member cluster changed state. No watch ends because of it.
 
@@ -38,12 +53,14 @@ class ClusterTransition(msgspec.Struct, frozen=True):
         state: state it entered.
         previous_state: state it left; None where the cluster was not a member before.
         reason: for people: why.
+        type: what the step means; None for one in between, such as to SYNCING.
     """
 
     cluster_id: ClusterID
     state: ClusterState
     previous_state: ClusterState | None = None
     reason: str = ""
+    type: TransitionType | None = None
 
     @classmethod
     def from_message(cls, message: inventory_pb2.ClusterEvent) -> ClusterTransition:
@@ -54,7 +71,14 @@ class ClusterTransition(msgspec.Struct, frozen=True):
             cluster_state(message.state),
             cluster_state(previous) if previous else None,
             message.reason,
+            _transition_type(message.transition),
         )
+
+
+def _transition_type(number: inventory_pb2.ClusterTransition.ValueType) -> TransitionType | None:
+    if number == inventory_pb2.CLUSTER_TRANSITION_UNSPECIFIED:
+        return None
+    return TransitionType(inventory_pb2.ClusterTransition.Name(number)[_TRANSITION_PREFIX:])
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -67,6 +91,8 @@ class Event(msgspec.Struct, frozen=True):
         revision: revision of the change; only grows within a stream.
         cluster: the transition, for CLUSTER.
         freshness: freshness of each asked cluster, for BOOKMARK and INITIAL_END.
+        previous: with `with_previous`, the state before the change, for MODIFIED and DELETED. An object that enters the
+            selection has none, though it may have existed before.
     """
 
     type: EventType
@@ -75,6 +101,7 @@ class Event(msgspec.Struct, frozen=True):
     revision: int = 0
     cluster: ClusterTransition | None = None
     freshness: tuple[ClusterFreshness, ...] = ()
+    previous: InventoryObject | None = None
 
     @classmethod
     def from_message(cls, message: inventory_pb2.WatchEvent) -> Event:
@@ -86,4 +113,5 @@ class Event(msgspec.Struct, frozen=True):
             revision=message.revision,
             cluster=ClusterTransition.from_message(message.cluster) if message.HasField("cluster") else None,
             freshness=tuple(map(ClusterFreshness.from_message, message.freshness)),
+            previous=InventoryObject.from_message(message.previous) if message.HasField("previous") else None,
         )

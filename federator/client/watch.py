@@ -12,7 +12,7 @@ import grpc.aio
 
 from federator.client.connection import Connection
 from federator.client.event import Event, EventType
-from federator.errors import AggregatorUnreachable, FederatorError, WatchTooSlow
+from federator.errors import AggregatorUnreachable, FederatorError, LimitReached, WatchTooSlow
 from federator.v1 import inventory_pb2
 
 DisconnectHandler = Callable[[FederatorError, float], None]
@@ -50,7 +50,7 @@ class WatchStream:
 
         Args:
             connection: where it is asked for.
-            request: what is asked for; its cursor is kept up to date here.
+            request: what is asked for; its cursor is kept up to date here, and what it has to contain is asked once.
             resume: a lost call is followed by another.
             on_disconnect: told of each lost call that is followed by another.
         """
@@ -101,6 +101,7 @@ class WatchStream:
         async with self._connection.call(lambda stub: stub.Watch, self._request, timeout) as call:
             async for response in call:
                 self._connection.reached = True
+                del self._request.fresh_as_of[:]
                 for message in response.events:
                     if message.cursor:
                         self._request.cursor = message.cursor
@@ -109,7 +110,9 @@ class WatchStream:
     def _is_worth_another(self, lost: FederatorError, *, progress: bool) -> bool:
         if not self._resume or self._connection.closed or not self._connection.reached:
             return False
-        return isinstance(lost, AggregatorUnreachable | WatchTooSlow) or (progress and _code(lost) in _BROKEN)
+        return isinstance(lost, AggregatorUnreachable | WatchTooSlow | LimitReached) or (
+            progress and _code(lost) in _BROKEN
+        )
 
 
 def _code(error: FederatorError) -> grpc.StatusCode | None:

@@ -25,15 +25,17 @@ _sym_db = _symbol_database.Default()
 from federator.v1 import types_pb2 as federator_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65rator/v1/inventory.proto\x12\x0c\x66\x65\x64\x65rator.v1\x1a\x18\x66\x65\x64\x65rator/v1/types.proto\"\x81\x01\n\tSelection\x12\x11\n\tresources\x18\x01 \x03(\t\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x16\n\x0elabel_selector\x18\x05 \x01(\t\x12\x16\n\x0e\x66ield_selector\x18\x06 \x01(\t\"\xcd\x01\n\x0fInventoryObject\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0b\n\x03uid\x18\x08 \x01(\t\x12\x18\n\x10resource_version\x18\t \x01(\t\x12\x10\n\x08revision\x18\n \x01(\x04\x12\x0c\n\x04\x62ody\x18\x0b \x01(\x0c\"\xb0\x01\n\rTypeFreshness\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.federator.v1.TypeState\x12\x18\n\x10resource_version\x18\x04 \x01(\t\x12\x1a\n\rproved_age_ms\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x10\n\x0e_proved_age_ms\"\xe0\x01\n\x10\x43lusterFreshness\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x18\n\x0bseen_age_ms\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rproved_age_ms\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x35\n\x10incomplete_types\x18\x05 \x03(\x0b\x32\x1b.federator.v1.TypeFreshnessB\x0e\n\x0c_seen_age_msB\x10\n\x0e_proved_age_ms\"S\n\nGetRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\"\x81\x01\n\x0bGetResponse\x12-\n\x06object\x18\x01 \x01(\x0b\x32\x1d.federator.v1.InventoryObject\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x31\n\tfreshness\x18\x03 \x01(\x0b\x32\x1e.federator.v1.ClusterFreshness\"H\n\x0bListRequest\x12*\n\tselection\x18\x01 \x01(\x0b\x32\x17.federator.v1.Selection\x12\r\n\x05limit\x18\x02 \x01(\r\"j\n\x0cListResponse\x12.\n\x07objects\x18\x01 \x03(\x0b\x32\x1d.federator.v1.InventoryObject\x12*\n\x07summary\x18\x02 \x01(\x0b\x32\x19.federator.v1.ListSummary\"\x82\x01\n\x0bListSummary\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x30\n\x08\x63lusters\x18\x05 \x03(\x0b\x32\x1e.federator.v1.ClusterFreshness\"h\n\x0cWatchRequest\x12*\n\tselection\x18\x01 \x01(\x0b\x32\x17.federator.v1.Selection\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\x1c\n\x14\x62ookmark_interval_ms\x18\x03 \x01(\x04\"9\n\rWatchResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.federator.v1.WatchEvent\"\xe9\x01\n\nWatchEvent\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.federator.v1.WatchEventType\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x0c\x12-\n\x06object\x18\x04 \x01(\x0b\x32\x1d.federator.v1.InventoryObject\x12+\n\x07\x63luster\x18\x05 \x01(\x0b\x32\x1a.federator.v1.ClusterEvent\x12\x31\n\tfreshness\x18\x06 \x03(\x0b\x32\x1e.federator.v1.ClusterFreshness\"\x91\x01\n\x0c\x43lusterEvent\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x32\n\x0eprevious_state\x18\x03 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\'\n\x13ListClustersRequest\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"Q\n\x14ListClustersResponse\x12\'\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x15.federator.v1.Cluster\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xd8\x02\n\x07\x43luster\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\x18\n\x0bseen_age_ms\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rproved_age_ms\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\x0eserver_version\x18\t \x01(\t\x12\x0e\n\x06source\x18\n \x01(\t\x12*\n\x05types\x18\x0b \x03(\x0b\x32\x1b.federator.v1.TypeFreshness\x12\x16\n\x0estate_since_ms\x18\x0c \x01(\x04\x42\x0e\n\x0c_seen_age_msB\x10\n\x0e_proved_age_ms\"\x1a\n\x18ListResourceTypesRequest\"D\n\x19ListResourceTypesResponse\x12\'\n\x05types\x18\x01 \x03(\x0b\x32\x18.federator.v1.ServedType\"H\n\nServedType\x12(\n\x04type\x18\x01 \x01(\x0b\x32\x1a.federator.v1.ResourceType\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t*\xea\x01\n\x0eWatchEventType\x12 \n\x1cWATCH_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1a\n\x16WATCH_EVENT_TYPE_ADDED\x10\x01\x12\x1d\n\x19WATCH_EVENT_TYPE_MODIFIED\x10\x02\x12\x1c\n\x18WATCH_EVENT_TYPE_DELETED\x10\x03\x12\x1d\n\x19WATCH_EVENT_TYPE_BOOKMARK\x10\x04\x12 \n\x1cWATCH_EVENT_TYPE_INITIAL_END\x10\x05\x12\x1c\n\x18WATCH_EVENT_TYPE_CLUSTER\x10\x06\x32\x90\x03\n\x10InventoryService\x12:\n\x03Get\x12\x18.federator.v1.GetRequest\x1a\x19.federator.v1.GetResponse\x12?\n\x04List\x12\x19.federator.v1.ListRequest\x1a\x1a.federator.v1.ListResponse0\x01\x12\x42\n\x05Watch\x12\x1a.federator.v1.WatchRequest\x1a\x1b.federator.v1.WatchResponse0\x01\x12U\n\x0cListClusters\x12!.federator.v1.ListClustersRequest\x1a\".federator.v1.ListClustersResponse\x12\x64\n\x11ListResourceTypes\x12&.federator.v1.ListResourceTypesRequest\x1a\'.federator.v1.ListResourceTypesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64\x65rator/v1/inventory.proto\x12\x0c\x66\x65\x64\x65rator.v1\x1a\x18\x66\x65\x64\x65rator/v1/types.proto\"\x81\x01\n\tSelection\x12\x11\n\tresources\x18\x01 \x03(\t\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x16\n\x0elabel_selector\x18\x05 \x01(\t\x12\x16\n\x0e\x66ield_selector\x18\x06 \x01(\t\"\xcd\x01\n\x0fInventoryObject\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x11\n\tnamespace\x18\x06 \x01(\t\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0b\n\x03uid\x18\x08 \x01(\t\x12\x18\n\x10resource_version\x18\t \x01(\t\x12\x10\n\x08revision\x18\n \x01(\x04\x12\x0c\n\x04\x62ody\x18\x0b \x01(\x0c\"\xb0\x01\n\rTypeFreshness\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.federator.v1.TypeState\x12\x18\n\x10resource_version\x18\x04 \x01(\t\x12\x1a\n\rproved_age_ms\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x06 \x01(\tB\x10\n\x0e_proved_age_ms\"\xe0\x01\n\x10\x43lusterFreshness\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x18\n\x0bseen_age_ms\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rproved_age_ms\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x35\n\x10incomplete_types\x18\x05 \x03(\x0b\x32\x1b.federator.v1.TypeFreshnessB\x0e\n\x0c_seen_age_msB\x10\n\x0e_proved_age_ms\"K\n\tFreshAsOf\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x18\n\x10resource_version\x18\x03 \x01(\t\"\x9a\x01\n\nGetRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12,\n\x0b\x66resh_as_of\x18\x05 \x03(\x0b\x32\x17.federator.v1.FreshAsOf\x12\x17\n\x0f\x66resh_within_ms\x18\x06 \x01(\r\"\x81\x01\n\x0bGetResponse\x12-\n\x06object\x18\x01 \x01(\x0b\x32\x1d.federator.v1.InventoryObject\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x31\n\tfreshness\x18\x03 \x01(\x0b\x32\x1e.federator.v1.ClusterFreshness\"\x8f\x01\n\x0bListRequest\x12*\n\tselection\x18\x01 \x01(\x0b\x32\x17.federator.v1.Selection\x12\r\n\x05limit\x18\x02 \x01(\r\x12,\n\x0b\x66resh_as_of\x18\x03 \x03(\x0b\x32\x17.federator.v1.FreshAsOf\x12\x17\n\x0f\x66resh_within_ms\x18\x04 \x01(\r\"j\n\x0cListResponse\x12.\n\x07objects\x18\x01 \x03(\x0b\x32\x1d.federator.v1.InventoryObject\x12*\n\x07summary\x18\x02 \x01(\x0b\x32\x19.federator.v1.ListSummary\"\x82\x01\n\x0bListSummary\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x04 \x01(\x08\x12\x30\n\x08\x63lusters\x18\x05 \x03(\x0b\x32\x1e.federator.v1.ClusterFreshness\"\xc6\x01\n\x0cWatchRequest\x12*\n\tselection\x18\x01 \x01(\x0b\x32\x17.federator.v1.Selection\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x0c\x12\x1c\n\x14\x62ookmark_interval_ms\x18\x03 \x01(\x04\x12\x15\n\rwith_previous\x18\x04 \x01(\x08\x12,\n\x0b\x66resh_as_of\x18\x05 \x03(\x0b\x32\x17.federator.v1.FreshAsOf\x12\x17\n\x0f\x66resh_within_ms\x18\x06 \x01(\r\"9\n\rWatchResponse\x12(\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x18.federator.v1.WatchEvent\"\x9a\x02\n\nWatchEvent\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x1c.federator.v1.WatchEventType\x12\x10\n\x08revision\x18\x02 \x01(\x04\x12\x0e\n\x06\x63ursor\x18\x03 \x01(\x0c\x12-\n\x06object\x18\x04 \x01(\x0b\x32\x1d.federator.v1.InventoryObject\x12+\n\x07\x63luster\x18\x05 \x01(\x0b\x32\x1a.federator.v1.ClusterEvent\x12\x31\n\tfreshness\x18\x06 \x03(\x0b\x32\x1e.federator.v1.ClusterFreshness\x12/\n\x08previous\x18\x07 \x01(\x0b\x32\x1d.federator.v1.InventoryObject\"\xc6\x01\n\x0c\x43lusterEvent\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x32\n\x0eprevious_state\x18\x03 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x33\n\ntransition\x18\x05 \x01(\x0e\x32\x1f.federator.v1.ClusterTransition\"\'\n\x13ListClustersRequest\x12\x10\n\x08\x63lusters\x18\x01 \x03(\t\"Q\n\x14ListClustersResponse\x12\'\n\x08\x63lusters\x18\x01 \x03(\x0b\x32\x15.federator.v1.Cluster\x12\x10\n\x08revision\x18\x02 \x01(\x04\"\xd8\x02\n\x07\x43luster\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x03 \x01(\t\x12)\n\x05state\x18\x04 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\x18\n\x0bseen_age_ms\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rproved_age_ms\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\x0eserver_version\x18\t \x01(\t\x12\x0e\n\x06source\x18\n \x01(\t\x12*\n\x05types\x18\x0b \x03(\x0b\x32\x1b.federator.v1.TypeFreshness\x12\x16\n\x0estate_since_ms\x18\x0c \x01(\x04\x42\x0e\n\x0c_seen_age_msB\x10\n\x0e_proved_age_ms\"\x1a\n\x18ListResourceTypesRequest\"D\n\x19ListResourceTypesResponse\x12\'\n\x05types\x18\x01 \x03(\x0b\x32\x18.federator.v1.ServedType\"H\n\nServedType\x12(\n\x04type\x18\x01 \x01(\x0b\x32\x1a.federator.v1.ResourceType\x12\x10\n\x08\x63lusters\x18\x02 \x03(\t*\xea\x01\n\x0eWatchEventType\x12 \n\x1cWATCH_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1a\n\x16WATCH_EVENT_TYPE_ADDED\x10\x01\x12\x1d\n\x19WATCH_EVENT_TYPE_MODIFIED\x10\x02\x12\x1c\n\x18WATCH_EVENT_TYPE_DELETED\x10\x03\x12\x1d\n\x19WATCH_EVENT_TYPE_BOOKMARK\x10\x04\x12 \n\x1cWATCH_EVENT_TYPE_INITIAL_END\x10\x05\x12\x1c\n\x18WATCH_EVENT_TYPE_CLUSTER\x10\x06*\xd5\x01\n\x11\x43lusterTransition\x12\"\n\x1e\x43LUSTER_TRANSITION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43LUSTER_TRANSITION_JOINED\x10\x01\x12\x1d\n\x19\x43LUSTER_TRANSITION_SYNCED\x10\x02\x12\x1c\n\x18\x43LUSTER_TRANSITION_STALE\x10\x03\x12 \n\x1c\x43LUSTER_TRANSITION_RECOVERED\x10\x04\x12\x1e\n\x1a\x43LUSTER_TRANSITION_REMOVED\x10\x05\x32\x90\x03\n\x10InventoryService\x12:\n\x03Get\x12\x18.federator.v1.GetRequest\x1a\x19.federator.v1.GetResponse\x12?\n\x04List\x12\x19.federator.v1.ListRequest\x1a\x1a.federator.v1.ListResponse0\x01\x12\x42\n\x05Watch\x12\x1a.federator.v1.WatchRequest\x1a\x1b.federator.v1.WatchResponse0\x01\x12U\n\x0cListClusters\x12!.federator.v1.ListClustersRequest\x1a\".federator.v1.ListClustersResponse\x12\x64\n\x11ListResourceTypes\x12&.federator.v1.ListResourceTypesRequest\x1a\'.federator.v1.ListResourceTypesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'federator.v1.inventory_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WATCHEVENTTYPE']._serialized_start=2543
-  _globals['_WATCHEVENTTYPE']._serialized_end=2777
+  _globals['_WATCHEVENTTYPE']._serialized_start=2961
+  _globals['_WATCHEVENTTYPE']._serialized_end=3195
+  _globals['_CLUSTERTRANSITION']._serialized_start=3198
+  _globals['_CLUSTERTRANSITION']._serialized_end=3411
   _globals['_SELECTION']._serialized_start=73
   _globals['_SELECTION']._serialized_end=202
   _globals['_INVENTORYOBJECT']._serialized_start=205
@@ -42,36 +44,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TYPEFRESHNESS']._serialized_end=589
   _globals['_CLUSTERFRESHNESS']._serialized_start=592
   _globals['_CLUSTERFRESHNESS']._serialized_end=816
-  _globals['_GETREQUEST']._serialized_start=818
-  _globals['_GETREQUEST']._serialized_end=901
-  _globals['_GETRESPONSE']._serialized_start=904
-  _globals['_GETRESPONSE']._serialized_end=1033
-  _globals['_LISTREQUEST']._serialized_start=1035
-  _globals['_LISTREQUEST']._serialized_end=1107
-  _globals['_LISTRESPONSE']._serialized_start=1109
-  _globals['_LISTRESPONSE']._serialized_end=1215
-  _globals['_LISTSUMMARY']._serialized_start=1218
-  _globals['_LISTSUMMARY']._serialized_end=1348
-  _globals['_WATCHREQUEST']._serialized_start=1350
-  _globals['_WATCHREQUEST']._serialized_end=1454
-  _globals['_WATCHRESPONSE']._serialized_start=1456
-  _globals['_WATCHRESPONSE']._serialized_end=1513
-  _globals['_WATCHEVENT']._serialized_start=1516
-  _globals['_WATCHEVENT']._serialized_end=1749
-  _globals['_CLUSTEREVENT']._serialized_start=1752
-  _globals['_CLUSTEREVENT']._serialized_end=1897
-  _globals['_LISTCLUSTERSREQUEST']._serialized_start=1899
-  _globals['_LISTCLUSTERSREQUEST']._serialized_end=1938
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=1940
-  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=2021
-  _globals['_CLUSTER']._serialized_start=2024
-  _globals['_CLUSTER']._serialized_end=2368
-  _globals['_LISTRESOURCETYPESREQUEST']._serialized_start=2370
-  _globals['_LISTRESOURCETYPESREQUEST']._serialized_end=2396
-  _globals['_LISTRESOURCETYPESRESPONSE']._serialized_start=2398
-  _globals['_LISTRESOURCETYPESRESPONSE']._serialized_end=2466
-  _globals['_SERVEDTYPE']._serialized_start=2468
-  _globals['_SERVEDTYPE']._serialized_end=2540
-  _globals['_INVENTORYSERVICE']._serialized_start=2780
-  _globals['_INVENTORYSERVICE']._serialized_end=3180
+  _globals['_FRESHASOF']._serialized_start=818
+  _globals['_FRESHASOF']._serialized_end=893
+  _globals['_GETREQUEST']._serialized_start=896
+  _globals['_GETREQUEST']._serialized_end=1050
+  _globals['_GETRESPONSE']._serialized_start=1053
+  _globals['_GETRESPONSE']._serialized_end=1182
+  _globals['_LISTREQUEST']._serialized_start=1185
+  _globals['_LISTREQUEST']._serialized_end=1328
+  _globals['_LISTRESPONSE']._serialized_start=1330
+  _globals['_LISTRESPONSE']._serialized_end=1436
+  _globals['_LISTSUMMARY']._serialized_start=1439
+  _globals['_LISTSUMMARY']._serialized_end=1569
+  _globals['_WATCHREQUEST']._serialized_start=1572
+  _globals['_WATCHREQUEST']._serialized_end=1770
+  _globals['_WATCHRESPONSE']._serialized_start=1772
+  _globals['_WATCHRESPONSE']._serialized_end=1829
+  _globals['_WATCHEVENT']._serialized_start=1832
+  _globals['_WATCHEVENT']._serialized_end=2114
+  _globals['_CLUSTEREVENT']._serialized_start=2117
+  _globals['_CLUSTEREVENT']._serialized_end=2315
+  _globals['_LISTCLUSTERSREQUEST']._serialized_start=2317
+  _globals['_LISTCLUSTERSREQUEST']._serialized_end=2356
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_start=2358
+  _globals['_LISTCLUSTERSRESPONSE']._serialized_end=2439
+  _globals['_CLUSTER']._serialized_start=2442
+  _globals['_CLUSTER']._serialized_end=2786
+  _globals['_LISTRESOURCETYPESREQUEST']._serialized_start=2788
+  _globals['_LISTRESOURCETYPESREQUEST']._serialized_end=2814
+  _globals['_LISTRESOURCETYPESRESPONSE']._serialized_start=2816
+  _globals['_LISTRESOURCETYPESRESPONSE']._serialized_end=2884
+  _globals['_SERVEDTYPE']._serialized_start=2886
+  _globals['_SERVEDTYPE']._serialized_end=2958
+  _globals['_INVENTORYSERVICE']._serialized_start=3414
+  _globals['_INVENTORYSERVICE']._serialized_end=3814
 # @@protoc_insertion_point(module_scope)

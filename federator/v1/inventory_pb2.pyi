@@ -60,6 +60,42 @@ WATCH_EVENT_TYPE_CLUSTER: WatchEventType.ValueType  # 6
 """A member cluster changed state. No watch ends because of it."""
 Global___WatchEventType: _TypeAlias = WatchEventType  # noqa: Y015
 
+class _ClusterTransition:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ClusterTransitionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClusterTransition.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CLUSTER_TRANSITION_UNSPECIFIED: _ClusterTransition.ValueType  # 0
+    """A step in between, such as SYNCING or RECOVERING: the state itself tells."""
+    CLUSTER_TRANSITION_JOINED: _ClusterTransition.ValueType  # 1
+    """It is a new member, or one that was removed and comes back."""
+    CLUSTER_TRANSITION_SYNCED: _ClusterTransition.ValueType  # 2
+    """It is LIVE for the first time."""
+    CLUSTER_TRANSITION_STALE: _ClusterTransition.ValueType  # 3
+    """It was lost sight of: what is here may be old."""
+    CLUSTER_TRANSITION_RECOVERED: _ClusterTransition.ValueType  # 4
+    """It is LIVE again."""
+    CLUSTER_TRANSITION_REMOVED: _ClusterTransition.ValueType  # 5
+    """It is no member any more."""
+
+class ClusterTransition(_ClusterTransition, metaclass=_ClusterTransitionEnumTypeWrapper):
+    """What a change of a cluster's state means."""
+
+CLUSTER_TRANSITION_UNSPECIFIED: ClusterTransition.ValueType  # 0
+"""A step in between, such as SYNCING or RECOVERING: the state itself tells."""
+CLUSTER_TRANSITION_JOINED: ClusterTransition.ValueType  # 1
+"""It is a new member, or one that was removed and comes back."""
+CLUSTER_TRANSITION_SYNCED: ClusterTransition.ValueType  # 2
+"""It is LIVE for the first time."""
+CLUSTER_TRANSITION_STALE: ClusterTransition.ValueType  # 3
+"""It was lost sight of: what is here may be old."""
+CLUSTER_TRANSITION_RECOVERED: ClusterTransition.ValueType  # 4
+"""It is LIVE again."""
+CLUSTER_TRANSITION_REMOVED: ClusterTransition.ValueType  # 5
+"""It is no member any more."""
+Global___ClusterTransition: _TypeAlias = ClusterTransition  # noqa: Y015
+
 @_typing.final
 class Selection(_message.Message):
     """Which objects are asked for. All given conditions must hold."""
@@ -264,6 +300,38 @@ class ClusterFreshness(_message.Message):
 Global___ClusterFreshness: _TypeAlias = ClusterFreshness  # noqa: Y015
 
 @_typing.final
+class FreshAsOf(_message.Message):
+    """What the asker knows to have happened, such as a write of its own: an answer waits until it can contain that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Member cluster."""
+    resource: _builtins.str
+    """Type name as in Selection.resources; exactly one type."""
+    resource_version: _builtins.str
+    """A resourceVersion that the member's apiserver gave for an object of the type, or for a list. The answer has
+    everything of the type and cluster up to it.
+    """
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "resource", b"resource", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreshAsOf: _TypeAlias = FreshAsOf  # noqa: Y015
+
+@_typing.final
 class GetRequest(_message.Message):
     """Request of Get."""
 
@@ -273,6 +341,8 @@ class GetRequest(_message.Message):
     RESOURCE_FIELD_NUMBER: _builtins.int
     NAMESPACE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    FRESH_AS_OF_FIELD_NUMBER: _builtins.int
+    FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Member cluster; empty where the name is unique over all clusters."""
     resource: _builtins.str
@@ -281,6 +351,14 @@ class GetRequest(_message.Message):
     """Namespace; empty for cluster-scoped types."""
     name: _builtins.str
     """Name."""
+    fresh_within_ms: _builtins.int
+    """How long to wait for it; 0 for the default (5 s), at most 60,000."""
+    @_builtins.property
+    def fresh_as_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshAsOf]:
+        """What the answer has to contain; at most 100. Not there in time: UNAVAILABLE NOT_FRESH, at once where waiting cannot
+        help.
+        """
+
     def __init__(
         self,
         *,
@@ -288,10 +366,12 @@ class GetRequest(_message.Message):
         resource: _builtins.str = ...,
         namespace: _builtins.str = ...,
         name: _builtins.str = ...,
+        fresh_as_of: _abc.Iterable[Global___FreshAsOf] | None = ...,
+        fresh_within_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "name", b"name", "namespace", b"namespace", "resource", b"resource"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "name", b"name", "namespace", b"namespace", "resource", b"resource"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,21 +419,31 @@ class ListRequest(_message.Message):
 
     SELECTION_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    FRESH_AS_OF_FIELD_NUMBER: _builtins.int
+    FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """At most this many objects in all; 0 for no limit."""
+    fresh_within_ms: _builtins.int
+    """As in GetRequest."""
     @_builtins.property
     def selection(self) -> Global___Selection:
         """What is asked for."""
+
+    @_builtins.property
+    def fresh_as_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshAsOf]:
+        """As in GetRequest."""
 
     def __init__(
         self,
         *,
         selection: Global___Selection | None = ...,
         limit: _builtins.int = ...,
+        fresh_as_of: _abc.Iterable[Global___FreshAsOf] | None = ...,
+        fresh_within_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "limit", b"limit", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,13 +528,24 @@ class WatchRequest(_message.Message):
     SELECTION_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     BOOKMARK_INTERVAL_MS_FIELD_NUMBER: _builtins.int
+    WITH_PREVIOUS_FIELD_NUMBER: _builtins.int
+    FRESH_AS_OF_FIELD_NUMBER: _builtins.int
+    FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
     cursor: _builtins.bytes
     """Where to continue; empty to start with the present state as ADDED events, closed by INITIAL_END."""
     bookmark_interval_ms: _builtins.int
     """Interval of BOOKMARK events; 0 for the default (10 s). Values below 1 s are raised to 1 s."""
+    with_previous: _builtins.bool
+    """Whether events carry the object's state before the change."""
+    fresh_within_ms: _builtins.int
+    """As in GetRequest."""
     @_builtins.property
     def selection(self) -> Global___Selection:
         """What is asked for."""
+
+    @_builtins.property
+    def fresh_as_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshAsOf]:
+        """What the first message has to contain, as in GetRequest: the watch begins once it can."""
 
     def __init__(
         self,
@@ -452,10 +553,13 @@ class WatchRequest(_message.Message):
         selection: Global___Selection | None = ...,
         cursor: _builtins.bytes = ...,
         bookmark_interval_ms: _builtins.int = ...,
+        with_previous: _builtins.bool = ...,
+        fresh_as_of: _abc.Iterable[Global___FreshAsOf] | None = ...,
+        fresh_within_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark_interval_ms", b"bookmark_interval_ms", "cursor", b"cursor", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark_interval_ms", b"bookmark_interval_ms", "cursor", b"cursor", "fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "selection", b"selection", "with_previous", b"with_previous"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -499,6 +603,7 @@ class WatchEvent(_message.Message):
     OBJECT_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     FRESHNESS_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
     type: Global___WatchEventType.ValueType
     """Type."""
     revision: _builtins.int
@@ -517,6 +622,12 @@ class WatchEvent(_message.Message):
     def freshness(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterFreshness]:
         """Freshness per asked cluster, for BOOKMARK and INITIAL_END."""
 
+    @_builtins.property
+    def previous(self) -> Global___InventoryObject:
+        """With WatchRequest.with_previous: the state before the change, for MODIFIED and DELETED. An object that enters the
+        selection has none, though it may have existed before.
+        """
+
     def __init__(
         self,
         *,
@@ -526,10 +637,11 @@ class WatchEvent(_message.Message):
         object: Global___InventoryObject | None = ...,
         cluster: Global___ClusterEvent | None = ...,
         freshness: _abc.Iterable[Global___ClusterFreshness] | None = ...,
+        previous: Global___InventoryObject | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "object", b"object"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "object", b"object", "previous", b"previous"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "cursor", b"cursor", "freshness", b"freshness", "object", b"object", "revision", b"revision", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "cursor", b"cursor", "freshness", b"freshness", "object", b"object", "previous", b"previous", "revision", b"revision", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -545,6 +657,7 @@ class ClusterEvent(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     PREVIOUS_STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TRANSITION_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Member cluster."""
     state: _types_pb2.ClusterState.ValueType
@@ -553,6 +666,8 @@ class ClusterEvent(_message.Message):
     """State it left."""
     reason: _builtins.str
     """For people: why."""
+    transition: Global___ClusterTransition.ValueType
+    """What the step from previous_state to state means."""
     def __init__(
         self,
         *,
@@ -560,10 +675,11 @@ class ClusterEvent(_message.Message):
         state: _types_pb2.ClusterState.ValueType = ...,
         previous_state: _types_pb2.ClusterState.ValueType = ...,
         reason: _builtins.str = ...,
+        transition: Global___ClusterTransition.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "previous_state", b"previous_state", "reason", b"reason", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "previous_state", b"previous_state", "reason", b"reason", "state", b"state", "transition", b"transition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,8 @@ class InventoryServiceServicer:
 
     def Get(self, request, context):
         """Get reads one object. NOT_FOUND (OBJECT_NOT_FOUND, UNKNOWN_CLUSTER); a name that several clusters have and no
-        cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters.
+        cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters. With fresh_as_of also UNAVAILABLE NOT_FRESH,
+        as List and Watch.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,7 +87,8 @@ class InventoryServiceServicer:
     def Watch(self, request, context):
         """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
         the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-        CURSOR_MALFORMED or CURSOR_FORGED.
+        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
+        aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

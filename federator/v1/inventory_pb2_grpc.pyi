@@ -37,14 +37,16 @@ class InventoryServiceStub:
     def __new__(cls, channel: _aio.Channel) -> InventoryServiceAsyncStub: ...
     Get: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.GetRequest, _inventory_pb2.GetResponse]
     """Get reads one object. NOT_FOUND (OBJECT_NOT_FOUND, UNKNOWN_CLUSTER); a name that several clusters have and no
-    cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters.
+    cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters. With fresh_as_of also UNAVAILABLE NOT_FRESH,
+    as List and Watch.
     """
     List: _grpc.UnaryStreamMultiCallable[_inventory_pb2.ListRequest, _inventory_pb2.ListResponse]
     """List reads everything selected at one revision, sorted by type, cluster, namespace and name."""
     Watch: _grpc.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-    CURSOR_MALFORMED or CURSOR_FORGED.
+    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
+    aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
     """
     ListClusters: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.ListClustersRequest, _inventory_pb2.ListClustersResponse]
     """ListClusters tells every member cluster's state and freshness."""
@@ -60,14 +62,16 @@ class InventoryServiceAsyncStub(InventoryServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Get: _aio.UnaryUnaryMultiCallable[_inventory_pb2.GetRequest, _inventory_pb2.GetResponse]  # type: ignore[assignment]
     """Get reads one object. NOT_FOUND (OBJECT_NOT_FOUND, UNKNOWN_CLUSTER); a name that several clusters have and no
-    cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters.
+    cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters. With fresh_as_of also UNAVAILABLE NOT_FRESH,
+    as List and Watch.
     """
     List: _aio.UnaryStreamMultiCallable[_inventory_pb2.ListRequest, _inventory_pb2.ListResponse]  # type: ignore[assignment]
     """List reads everything selected at one revision, sorted by type, cluster, namespace and name."""
     Watch: _aio.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]  # type: ignore[assignment]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-    CURSOR_MALFORMED or CURSOR_FORGED.
+    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
+    aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
     """
     ListClusters: _aio.UnaryUnaryMultiCallable[_inventory_pb2.ListClustersRequest, _inventory_pb2.ListClustersResponse]  # type: ignore[assignment]
     """ListClusters tells every member cluster's state and freshness."""
@@ -86,7 +90,8 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inventory_pb2.GetResponse, _abc.Awaitable[_inventory_pb2.GetResponse]]:
         """Get reads one object. NOT_FOUND (OBJECT_NOT_FOUND, UNKNOWN_CLUSTER); a name that several clusters have and no
-        cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters.
+        cluster given: FAILED_PRECONDITION AMBIGUOUS_NAME, naming the clusters. With fresh_as_of also UNAVAILABLE NOT_FRESH,
+        as List and Watch.
         """
 
     @_abc_1.abstractmethod
@@ -105,7 +110,8 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inventory_pb2.WatchResponse], _abc.AsyncIterator[_inventory_pb2.WatchResponse]]:
         """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
         the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-        CURSOR_MALFORMED or CURSOR_FORGED.
+        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
+        aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

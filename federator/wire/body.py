@@ -85,11 +85,13 @@ class Dictionary(msgspec.Struct, frozen=True, gc=False):
         dictionary_id: the number that frames name; zstd's own, inside the content.
         resource: the type it was trained for.
         content: the dictionary.
+        ratio: JSON bytes by body bytes that it reached on objects it was not trained from; 0 where that is not known.
     """
 
     dictionary_id: int
     resource: GroupResource
     content: bytes
+    ratio: float = 0.0
 
     @classmethod
     def of(cls, resource: GroupResource, content: bytes) -> Dictionary:
@@ -106,6 +108,23 @@ class Dictionary(msgspec.Struct, frozen=True, gc=False):
         raise InvalidInput("dictionary", f"{len(content)} bytes", allowed)
 
 
+class DictionaryUsage(msgspec.Struct):
+    """What has been decoded with a dictionary.
+
+    Attributes:
+        raw_bytes: JSON.
+        body_bytes: what it was compressed to.
+    """
+
+    raw_bytes: int = 0
+    body_bytes: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """JSON bytes by body bytes; 0 before anything was decoded."""
+        return self.raw_bytes / self.body_bytes if self.body_bytes else 0.0
+
+
 class BodyCodec:
     """Compresses and decompresses bodies with the dictionaries it has been given.
 
@@ -117,6 +136,7 @@ class BodyCodec:
         self._newest: dict[GroupResource, Dictionary] = {}
         self._compressors: OrderedDict[int, Callable[[bytes], bytes]] = OrderedDict()
         self._decompressors: dict[int, Callable[[bytes], bytes]] = {}
+        self._usage: dict[int, DictionaryUsage] = {}
 
     def __iter__(self) -> Iterator[Dictionary]:
         return iter(self._dictionaries.values())
@@ -147,6 +167,10 @@ class BodyCodec:
             del self._dictionaries[dictionary_id]
             self._compressors.pop(dictionary_id, None)
             self._decompressors.pop(dictionary_id, None)
+
+    def usage(self, dictionary_id: int) -> DictionaryUsage:
+        """What has been decoded with a dictionary."""
+        return self._usage.setdefault(dictionary_id, DictionaryUsage())
 
     def encode(self, raw: bytes, resource: GroupResource) -> bytes:
         """Returns `raw` as a body, compressed with the dictionary of its type, or as `encode_body` does without one."""
@@ -184,8 +208,16 @@ class BodyCodec:
         decompress = self._decompressors.get(dictionary_id)
         if decompress is None and dictionary_id in self._dictionaries:
             content = self._dictionaries[dictionary_id].content
-            decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content))
-            decompress = self._decompressors[dictionary_id] = _whole(decompressor)
+            whole = _whole(zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content)))
+            usage = self.usage(dictionary_id)
+
+            def decompress(body: bytes) -> bytes:
+                raw = whole(body)
+                usage.raw_bytes += len(raw)
+                usage.body_bytes += len(body)
+                return raw
+
+            self._decompressors[dictionary_id] = decompress
         return decompress
 
 

@@ -32,7 +32,9 @@ from federator.errors import (
     InvalidInput,
     KubeStatusError,
     LedgerFull,
+    LimitReached,
     MemberUnreachable,
+    NotFreshYet,
     WatchTooSlow,
     outcome,
 )
@@ -52,6 +54,8 @@ CLOSE_SECONDS = 5.0
 _RETRY_SECONDS: dict[type[FederatorError], float] = {
     CursorAhead: 1,
     WatchTooSlow: 1,
+    NotFreshYet: 1,
+    LimitReached: 5,
     AggregatorUnreachable: 1,
     MemberUnreachable: 5,
     ClusterHeld: 10,  # a standby looks again; the holder's silence is noticed within two heartbeats
@@ -225,6 +229,8 @@ async def _refuse(context: Context, error: FederatorError) -> None:
 def _retry_seconds(error: FederatorError) -> float | None:
     if isinstance(error, KubeStatusError):
         return error.retry_after
+    if isinstance(error, NotFreshYet) and not error.helps_to_wait:
+        return None
     return _RETRY_SECONDS.get(type(error))
 
 

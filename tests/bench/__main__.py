@@ -1,8 +1,8 @@
 """`make bench`: figures of agents and an aggregator that run as processes of their own.
 
-    python -m tests.bench [--scenario NAME …] [--pods N] [--list]
+    python -m tests.bench [--scenario NAME …] [--pods N] [--objects N] [--list]
 
-Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit}, and
+Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit, bar}, and
 `build/bench-versions.json`, what it was measured with. `docs/benchmarks.md` says what each scenario does. A scenario
 whose result is wrong or incomplete ends the run with an error.
 """
@@ -13,18 +13,26 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from federator.observability.logs import configure_logging
 from federator.testing.federation import Federation
 from federator.testing.testbed import Testbed
 from tests.bench.aggregator_alone import aggregator_alone, many_watches
+from tests.bench.corpus_figures import corpus_figures
+from tests.bench.durable_deltas import durable_deltas
+from tests.bench.fan_out import fan_out
 from tests.bench.figure import Figure
 from tests.bench.first_sync import fill, first_sync, start_up
+from tests.bench.idle_watches import idle_watches
 from tests.bench.informer import informer
+from tests.bench.million import OBJECTS, million
+from tests.bench.sampling import sampled_objects
 from tests.bench.steady_updates import steady_updates
 from tests.bench.versions import versions
+from tests.bench.watch_latency import stalled_watches, watch_latency
 
 CLUSTERS = ("ap-1", "eu-1", "us-1")
 
@@ -35,15 +43,26 @@ SCENARIOS = {
     "aggregator-alone": "an aggregator fed by agents without clusters, at a pace and without one",
     "many-watches": "the same with a hundred watches",
     "informer": "the informer alone, beside the official client's, on one real cluster",
+    "corpus": "the objects of the following scenarios: their sizes, and how they compress",
+    "durable-deltas": "changes as fast as an aggregator makes them durable, no watch",
+    "fan-out": "fifty watches of everything, at growing rates",
+    "idle-watches": "ten thousand watches to which nothing happens",
+    "watch-latency": "from a change to fifty watches, and at a higher rate to two hundred",
+    "stalled-watches": "a hundred watches beside a hundred that take nothing",
+    "million": "a million objects arrive at once; then the aggregator is restarted (only when it is named)",
 }
 ON_THREE_CLUSTERS = {"start-up", "first-sync", "steady-updates"}
-ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer"}
+WITH_CORPUS = {"corpus", "durable-deltas", "fan-out", "idle-watches", "watch-latency", "stalled-watches", "million"}
+ONLY_BY_NAME = {"million"}
+"""Too long for a run of everything."""
+
+ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer", *WITH_CORPUS}
 
 REPORT = Path("build/bench.json")
 VERSIONS = Path("build/bench-versions.json")
 
 
-async def measure(wanted: Collection[str], pods: int) -> list[Figure]:
+async def measure(wanted: Collection[str], pods: int, objects: int) -> list[Figure]:
     """Runs scenarios, those on real clusters first.
 
     Raises:
@@ -62,6 +81,27 @@ async def measure(wanted: Collection[str], pods: int) -> list[Figure]:
     if "many-watches" in wanted:
         _say("many-watches")
         figures += await many_watches()
+    if WITH_CORPUS.intersection(wanted):
+        figures += await _with_corpus(wanted, objects)
+    return figures
+
+
+async def _with_corpus(wanted: Collection[str], objects: int) -> list[Figure]:
+    scenarios: Mapping[str, Callable[[Path], Awaitable[list[Figure]]]] = {
+        "durable-deltas": durable_deltas,
+        "fan-out": fan_out,
+        "idle-watches": idle_watches,
+        "watch-latency": watch_latency,
+        "stalled-watches": stalled_watches,
+        "million": partial(million, objects=objects),
+    }
+    _say("sampling a living cluster")
+    async with sampled_objects() as sample:
+        figures = corpus_figures(sample) if "corpus" in wanted else []
+        for name, scenario in scenarios.items():
+            if name in wanted:
+                _say(name)
+                figures += await scenario(sample)
     return figures
 
 
@@ -92,14 +132,14 @@ def report(figures: Sequence[Figure], found: Mapping[str, str]) -> None:
     """Prints the table and writes the files."""
     for name, text in found.items():
         sys.stdout.write(f"{name}: {text}\n")
-    header = ("scenario", "contender", "metric", "value", "unit")
-    rows = [header, *((*figure[:3], _rounded(figure.value), figure.unit) for figure in figures)]
+    header = ("scenario", "contender", "metric", "value", "unit", "bar")
+    rows = [header, *((*figure[:3], _rounded(figure.value), figure.unit, figure.bar) for figure in figures)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sys.stdout.write("\n")
-    for scenario, contender, metric, value, unit in rows:
-        sys.stdout.write(
-            f"{scenario:<{widths[0]}}  {contender:<{widths[1]}}  {metric:<{widths[2]}}  {value:>{widths[3]}}  {unit}\n"
-        )
+    for *texts, value, unit, bar in rows:
+        columns = [f"{text:<{width}}" for text, width in zip(texts, widths, strict=False)]
+        columns += (f"{value:>{widths[3]}}", f"{unit:<{widths[4]}}", bar)
+        sys.stdout.write("  ".join(columns).rstrip() + "\n")
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps([figure._asdict() for figure in figures], indent=1) + "\n")
     VERSIONS.write_text(json.dumps(found, indent=1) + "\n")
@@ -113,17 +153,18 @@ def main() -> int:
         "--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="only this one; may be repeated"
     )
     parser.add_argument("--pods", type=int, default=10_000, help="pods in each real cluster (10000)")
+    parser.add_argument("--objects", type=int, default=OBJECTS, help=f"objects in million ({OBJECTS})")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
     if options.list:
         for name, summary in SCENARIOS.items():
             sys.stdout.write(f"{name:<18}{summary}\n")
         return 0
-    wanted = set(options.scenario or SCENARIOS)
+    wanted = set(options.scenario or SCENARIOS.keys() - ONLY_BY_NAME)
     configure_logging("warning")
     with asyncio.Runner() as runner:
         found = runner.run(versions(control_planes=bool(ON_CONTROL_PLANES & wanted)))
-        figures = runner.run(measure(wanted, options.pods))
+        figures = runner.run(measure(wanted, options.pods, options.objects))
     report(figures, found)
     return 0
 

@@ -16,13 +16,23 @@ MACHINE = "machine"
 
 
 class Figure(NamedTuple):
-    """One row of the report."""
+    """One row of the report.
+
+    Attributes:
+        scenario: what happened.
+        contender: who is measured.
+        metric: what of it.
+        value: the figure.
+        unit: its unit.
+        bar: what it should be, in the same unit, such as `<= 20`; empty where nothing is aimed at.
+    """
 
     scenario: str
     contender: str
     metric: str
     value: float
     unit: str
+    bar: str = ""
 
 
 class WrongResult(Exception):

@@ -19,7 +19,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -30,10 +30,11 @@ import grpc
 import msgspec
 
 from federator.agent.pusher import CHANNEL_OPTIONS
-from federator.api.resource import ResourceType
+from federator.api.resource import GroupResource, ResourceType
 from federator.testing import manifests
-from federator.v1 import ingest_pb2
-from federator.wire.body import content_hash, encode_body
+from federator.v1 import ingest_pb2, types_pb2
+from federator.wire.body import BodyCodec, content_hash, encode_body
+from federator.wire.dictionary import dictionary_from_proto
 from federator.wire.resource_type import resource_type_to_proto
 from tests.bench.load_process import Json, serve
 from tests.bench.stamp import ANNOTATION, new_stamp
@@ -56,6 +57,34 @@ _FIRST_VERSION = 1_000_000
 _VERSION_MARK, _STAMP_MARK = "@version@", "@stamp@"
 
 
+def pushed_object(
+    namespace: str, name: str, uid: str, version: int, raw: bytes, encode: Callable[[bytes], bytes] = encode_body
+) -> ingest_pb2.PushedObject:
+    """An object as an agent sends it.
+
+    Args:
+        namespace: empty for cluster-scoped types.
+        name: its name.
+        uid: its UID.
+        version: its resourceVersion.
+        raw: its JSON after the transforms.
+        encode: makes the body of it.
+    """
+    return ingest_pb2.PushedObject(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        resource_version=str(version),
+        content_hash=content_hash(raw),
+        body=encode(raw),
+    )
+
+
+def new_frame(sequence: int, **content: Any) -> bytes:
+    """A numbered frame, serialised."""
+    return ingest_pb2.PushRequest(sequence=sequence, **content).SerializeToString()
+
+
 class PushedPod:
     """One pod as an agent pushes it: about 2.5 KB of JSON before it is compressed."""
 
@@ -73,37 +102,47 @@ class PushedPod:
         self._head, text = text.split(_VERSION_MARK.encode())
         self._middle, self._tail = text.split(_STAMP_MARK.encode())
 
-    def state(self, version: int, stamp: object) -> ingest_pb2.PushedObject:
+    def state(
+        self, version: int, stamp: object, encode: Callable[[bytes], bytes] = encode_body
+    ) -> ingest_pb2.PushedObject:
         """The pod with a resourceVersion and a stamp."""
         raw = b"%b%d%b%b%b" % (self._head, version, self._middle, str(stamp).encode(), self._tail)
-        return ingest_pb2.PushedObject(
-            namespace=self.namespace,
-            name=self.name,
-            uid=self.uid,
-            resource_version=str(version),
-            content_hash=content_hash(raw),
-            body=encode_body(raw),
-        )
+        return pushed_object(self.namespace, self.name, self.uid, version, raw, encode)
 
 
-class _Frame:
-    """A frame on its way: when it was written and how large it is."""
+class SentFrame:
+    """A frame that was written.
 
-    __slots__ = ("sequence", "size", "written_at")
+    Attributes:
+        sequence: its number.
+        size: bytes.
+        written_at: when, monotonic.
+        acknowledged_at: when its acknowledgement came; 0 while it has not.
+    """
+
+    __slots__ = ("acknowledged_at", "sequence", "size", "written_at")
 
     def __init__(self, sequence: int, size: int) -> None:
         self.sequence = sequence
         self.size = size
         self.written_at = time.monotonic()
+        self.acknowledged_at = 0.0
 
 
 class PushingAgent:
-    """One session: numbered frames, within the window that the aggregator gave, and heartbeats."""
+    """One session: numbered frames, within the window that the aggregator gave, and heartbeats.
 
-    def __init__(self, address: str, cluster_id: str, pods: int) -> None:
+    Attributes:
+        cluster_id: the cluster it speaks for.
+        bodies: compresses objects, with the dictionaries that the session brought.
+        dictionary_came: set by each of them.
+    """
+
+    def __init__(self, address: str, cluster_id: str, types: Sequence[types_pb2.ResourceType]) -> None:
         self.cluster_id = cluster_id
-        self.seconds: list[float] = []
-        self._pods = [PushedPod(number) for number in range(pods)]
+        self.bodies = BodyCodec()
+        self.dictionary_came = asyncio.Event()
+        self._types = types
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         # Frames are serialised here: their size is needed anyway, and some are made long before they are sent.
         self._call: Any = self._channel.stream_stream(
@@ -112,22 +151,20 @@ class PushingAgent:
             response_deserializer=ingest_pb2.PushResponse.FromString,
         )()  # type: ignore[call-arg]
         self._writing = asyncio.Lock()
-        self._in_flight: deque[_Frame] = deque()
+        self._in_flight: deque[SentFrame] = deque()
         self._in_flight_bytes = 0
         self._window_bytes = 0
         self._acknowledged = asyncio.Event()
         self._sequence = 0
-        self._version = _FIRST_VERSION
-        self._changes = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Opens the session and pushes the snapshot."""
+        """Opens the session."""
         hello = ingest_pb2.Hello(
             cluster_id=self.cluster_id,
             cluster_uid=f"uid-of-{self.cluster_id}",
             agent_instance=uuid4().hex,
-            types=[PODS],
+            types=self._types,
         )
         await self._call.write(ingest_pb2.PushRequest(hello=hello).SerializeToString())
         welcome = (await self._call.read()).welcome
@@ -135,7 +172,6 @@ class PushingAgent:
         interval = welcome.heartbeat_interval_ms / 1000
         for run, name in ((self._read(), "read"), (self._beat(interval), "heartbeat")):
             self._tasks.append(asyncio.create_task(run, name=f"{name} {self.cluster_id}"))
-        await self._snapshot()
         return self
 
     async def __aexit__(
@@ -147,75 +183,39 @@ class PushingAgent:
         self._call.cancel()
         await self._channel.close(None)
 
-    async def deltas(self, start: float, rate: float, seconds: float) -> int:
-        """Pushes deltas as they come due, until the time is over; returns how many could be pushed."""
-        end = start + seconds
-        done = 0
-        self._changes = 0
-        while time.monotonic() < end:
-            await asyncio.sleep(start + done / rate + TICK - time.monotonic())
-            count = min(int((min(time.monotonic(), end) - start) * rate) - done, _FRAME_DELTAS)
-            if count > 0:
-                await self._send(self._deltas_frame(count))
-                done += count
-        return done
-
-    def prepare(self, number: int) -> list[bytes]:
-        """Makes the frames of so many deltas, for `burst`."""
-        self._changes = 0
-        sequence = self._sequence
-        frames = []
-        for start in range(0, number, _FRAME_DELTAS):
-            frames.append(self._deltas_frame(min(_FRAME_DELTAS, number - start)))
-            self._sequence += 1
-        self._sequence = sequence
-        return frames
-
     async def burst(self, frames: Sequence[bytes]) -> None:
         """Pushes frames as fast as the window allows."""
         for frame in frames:
-            await self._send(frame)
+            await self.send(frame)
+
+    async def send(self, frame: bytes) -> SentFrame:
+        """Writes the frame that is next in sequence, once the window has room for it."""
+        while self._in_flight and self._in_flight_bytes + len(frame) > self._window_bytes:
+            await self._wait_acknowledged()
+        self._sequence += 1
+        sent = SentFrame(self._sequence, len(frame))
+        self._in_flight.append(sent)
+        self._in_flight_bytes += len(frame)
+        await self._write(frame)
+        return sent
 
     async def settle(self) -> None:
         """Waits until everything is acknowledged."""
         while self._in_flight:
             await self._wait_acknowledged()
 
-    async def _snapshot(self) -> None:
-        begin = ingest_pb2.SnapshotBegin(type=PODS)
-        await self._send(self._frame(snapshot_begin=begin))
-        for start in range(0, len(self._pods), _SNAPSHOT_ITEMS):
-            objects = [pod.state(self._next_version(), "") for pod in self._pods[start : start + _SNAPSHOT_ITEMS]]
-            await self._send(self._frame(snapshot_items=ingest_pb2.SnapshotItems(type=PODS, objects=objects)))
-        end = ingest_pb2.SnapshotEnd(type=PODS, resource_version=str(self._version))
-        await self._send(self._frame(snapshot_end=end))
+    async def prove(self) -> None:
+        """Tells that the cluster was just heard of, as a heartbeat does."""
         await self._write(self._heartbeat())
-        await self.settle()
-        self.seconds.clear()
 
-    def _deltas_frame(self, count: int) -> bytes:
-        deltas = []
-        for number in range(self._changes, self._changes + count):
-            pod = self._pods[number % len(self._pods)]
-            state = pod.state(self._next_version(), new_stamp(number))
-            deltas.append(ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=state))
-        self._changes += count
-        return self._frame(deltas=ingest_pb2.Deltas(type=PODS, deltas=deltas))
+    @property
+    def next_sequence(self) -> int:
+        """Sequence of the frame that is sent next."""
+        return self._sequence + 1
 
-    def _next_version(self) -> int:
-        self._version += 1
-        return self._version
-
-    def _frame(self, **content: Any) -> bytes:
-        return ingest_pb2.PushRequest(sequence=self._sequence + 1, **content).SerializeToString()
-
-    async def _send(self, frame: bytes) -> None:
-        while self._in_flight and self._in_flight_bytes + len(frame) > self._window_bytes:
-            await self._wait_acknowledged()
-        self._sequence += 1
-        self._in_flight.append(_Frame(self._sequence, len(frame)))
-        self._in_flight_bytes += len(frame)
-        await self._write(frame)
+    def _heartbeat(self) -> bytes:
+        proofs = [ingest_pb2.TypeProof(group=each.group, resource=each.resource, age_ms=0) for each in self._types]
+        return ingest_pb2.PushRequest(heartbeat=ingest_pb2.Heartbeat(proofs=proofs)).SerializeToString()
 
     async def _write(self, request: bytes) -> None:
         async with self._writing:  # a call takes one write at a time, and heartbeats have a task of their own
@@ -229,6 +229,9 @@ class PushingAgent:
         while isinstance(response := await self._call.read(), ingest_pb2.PushResponse):
             if response.HasField("nack"):
                 sys.exit(f"{self.cluster_id}: refused: {response.nack}")
+            if response.HasField("dictionary"):
+                self.bodies.add(dictionary_from_proto(response.dictionary))
+                self.dictionary_came.set()
             if response.HasField("ack"):
                 self._take_ack(response.ack.sequence)
         sys.exit(f"{self.cluster_id}: the aggregator ended the session")
@@ -238,28 +241,103 @@ class PushingAgent:
         while self._in_flight and self._in_flight[0].sequence <= sequence:
             frame = self._in_flight.popleft()
             self._in_flight_bytes -= frame.size
-            self.seconds.append(now - frame.written_at)
+            frame.acknowledged_at = now
+            self._frame_acknowledged(frame)
         self._acknowledged.set()
+
+    def _frame_acknowledged(self, frame: SentFrame) -> None:
+        """For who wants to know."""
 
     async def _beat(self, interval: float) -> None:
         while True:
             await asyncio.sleep(interval)
-            await self._write(self._heartbeat())
+            await self.prove()
 
-    def _heartbeat(self) -> bytes:
-        proof = ingest_pb2.TypeProof(group=PODS.group, resource=PODS.resource, age_ms=0)
-        return ingest_pb2.PushRequest(heartbeat=ingest_pb2.Heartbeat(proofs=[proof])).SerializeToString()
+
+class PodAgent(PushingAgent):
+    """An agent of made-up pods that change in turn.
+
+    Attributes:
+        seconds: of each frame, from its write to its acknowledgement.
+    """
+
+    def __init__(self, address: str, cluster_id: str, pods: int) -> None:
+        super().__init__(address, cluster_id, [PODS])
+        self.seconds: list[float] = []
+        self._pods = [PushedPod(number) for number in range(pods)]
+        self._encode = partial(self.bodies.encode, resource=GroupResource(PODS.group, PODS.resource))
+        self._version = _FIRST_VERSION
+        self._changes = 0
+
+    async def __aenter__(self) -> Self:
+        """Opens the session and pushes the snapshot."""
+        await super().__aenter__()
+        await self._snapshot()
+        return self
+
+    async def deltas(self, start: float, rate: float, seconds: float) -> int:
+        """Pushes deltas as they come due, until the time is over; returns how many could be pushed."""
+        end = start + seconds
+        done = 0
+        self._changes = 0
+        while time.monotonic() < end:
+            await asyncio.sleep(start + done / rate + TICK - time.monotonic())
+            count = min(int((min(time.monotonic(), end) - start) * rate) - done, _FRAME_DELTAS)
+            if count > 0:
+                await self.send(self._deltas_frame(count, self.next_sequence))
+                done += count
+        return done
+
+    def prepare(self, number: int) -> list[bytes]:
+        """Makes the frames of so many deltas, for `burst`."""
+        self._changes = 0
+        return [
+            self._deltas_frame(min(_FRAME_DELTAS, number - start), sequence)
+            for sequence, start in enumerate(range(0, number, _FRAME_DELTAS), self.next_sequence)
+        ]
+
+    async def _snapshot(self) -> None:
+        begin = ingest_pb2.SnapshotBegin(type=PODS)
+        await self.send(new_frame(self.next_sequence, snapshot_begin=begin))
+        for start in range(0, len(self._pods), _SNAPSHOT_ITEMS):
+            objects = [
+                pod.state(self._next_version(), "", self._encode) for pod in self._pods[start : start + _SNAPSHOT_ITEMS]
+            ]
+            await self.send(
+                new_frame(self.next_sequence, snapshot_items=ingest_pb2.SnapshotItems(type=PODS, objects=objects))
+            )
+        end = ingest_pb2.SnapshotEnd(type=PODS, resource_version=str(self._version))
+        await self.send(new_frame(self.next_sequence, snapshot_end=end))
+        await self.prove()
+        await self.settle()
+        self.seconds.clear()
+
+    def _deltas_frame(self, count: int, sequence: int) -> bytes:
+        deltas = []
+        for number in range(self._changes, self._changes + count):
+            pod = self._pods[number % len(self._pods)]
+            state = pod.state(self._next_version(), new_stamp(number), self._encode)
+            deltas.append(ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=state))
+        self._changes += count
+        return new_frame(sequence, deltas=ingest_pb2.Deltas(type=PODS, deltas=deltas))
+
+    def _next_version(self) -> int:
+        self._version += 1
+        return self._version
+
+    def _frame_acknowledged(self, frame: SentFrame) -> None:
+        self.seconds.append(frame.acknowledged_at - frame.written_at)
 
 
 async def main(address: str, clusters: int, pods: int) -> None:
     """Serves commands."""
     async with AsyncExitStack() as stack:
-        agents = [PushingAgent(address, f"pushed-{number}", pods) for number in range(clusters)]
+        agents = [PodAgent(address, f"pushed-{number}", pods) for number in range(clusters)]
         await asyncio.gather(*(stack.enter_async_context(agent) for agent in agents))
         await serve(partial(_answer, agents))
 
 
-async def _answer(agents: Sequence[PushingAgent], command: Json) -> Json:
+async def _answer(agents: Sequence[PodAgent], command: Json) -> Json:
     if "rate" in command:
         began = time.monotonic()
         each = command["rate"] / len(agents)

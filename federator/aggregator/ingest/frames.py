@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -114,13 +113,15 @@ async def decode(request: ingest_pb2.PushRequest, bodies: BodyCodec) -> tuple[Fr
         case "snapshot_items":
             items = request.snapshot_items
             resource_type = resource_type_from_proto(items.type)
-            return await _changes(resource_type, items.objects, partial(_put, bodies), in_snapshot=True)
+            return await _changes(
+                resource_type, items.objects, _ItemReader(resource_type, bodies).put, in_snapshot=True
+            )
         case "deltas":
             deltas = request.deltas
             resource_type = resource_type_from_proto(deltas.type)
             low_water = _version(deltas.resource_version) if deltas.resource_version else ""
-            changes, refused = await _changes(resource_type, deltas.deltas, partial(_delta, bodies), in_snapshot=False)
-            return msgspec.structs.replace(changes, low_water=low_water), refused
+            read = _ItemReader(resource_type, bodies).delta
+            return await _changes(resource_type, deltas.deltas, read, in_snapshot=False, low_water=low_water)
         case "snapshot_begin":
             return SnapshotBegin(resource_type_from_proto(request.snapshot_begin.type)), []
         case "snapshot_end":
@@ -146,9 +147,10 @@ def proofs(heartbeat: ingest_pb2.Heartbeat) -> Iterable[Proof]:
 async def _changes(
     resource_type: ResourceType,
     items: Collection[_Item],
-    read: Callable[[ResourceType, _Item], Change],
+    read: Callable[[_Item], Change],
     *,
     in_snapshot: bool,
+    low_water: str = "",
 ) -> tuple[Changes, list[ItemRefused]]:
     if len(items) > MAX_CHANGES:
         raise InvalidInput("frame", f"{len(items)} items", f"at most {MAX_CHANGES}")
@@ -158,10 +160,10 @@ async def _changes(
         if position % _ITEMS_PER_SLICE == _ITEMS_PER_SLICE - 1:
             await asyncio.sleep(0)
         try:
-            changes.append(read(resource_type, item))
+            changes.append(read(item))
         except InvalidInput as error:
             refused.append(_refusal(item, error))
-    return Changes(resource_type, tuple(changes), in_snapshot), refused
+    return Changes(resource_type, tuple(changes), in_snapshot, low_water), refused
 
 
 def _refusal(item: ingest_pb2.PushedObject | ingest_pb2.Delta, error: InvalidInput) -> ItemRefused:
@@ -169,41 +171,51 @@ def _refusal(item: ingest_pb2.PushedObject | ingest_pb2.Delta, error: InvalidInp
     return ItemRefused(obj.namespace[:_MAX_ECHO], obj.name[:_MAX_ECHO], str(error)[:MAX_REASON])
 
 
-def _delta(bodies: BodyCodec, resource_type: ResourceType, delta: ingest_pb2.Delta) -> Change:
-    match delta.operation:
-        case ingest_pb2.Delta.OPERATION_PUT:
-            return _put(bodies, resource_type, delta.object)
-        case ingest_pb2.Delta.OPERATION_DELETE:
-            _check_key(resource_type, delta.object)
-            return Delete(delta.object.namespace, delta.object.name)
-        case other:
-            raise InvalidInput("operation", other, "PUT, DELETE")
+class _ItemReader:
+    """Reads and checks the items of one frame."""
 
+    def __init__(self, resource_type: ResourceType, bodies: BodyCodec) -> None:
+        self._type = resource_type
+        self._decode = bodies.decode
+        self._namespaces: set[str] = set()  # that were found to be right: most items share a few
 
-def _put(bodies: BodyCodec, resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> Put:
-    _check_key(resource_type, obj)
-    _check("uid", obj.uid, _PERHAPS_TOKEN)
-    _check("resource_version", obj.resource_version, _PERHAPS_TOKEN)
-    body, hash_ = obj.body, obj.content_hash
-    raw = bodies.decode(body)
-    if content_hash(raw) != hash_:
-        raise InvalidInput("content_hash", hash_, "the xxh3-64 of the object's JSON")
-    try:
-        namespace, name, uid, indexed = read_facts(raw)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput("body", f"{len(raw)} bytes", f"the JSON of an object ({error})") from error
-    if namespace != obj.namespace or name != obj.name or uid != obj.uid:
-        given = f"{namespace}/{name} {uid}"
-        raise InvalidInput("body", given, f"the object {obj.namespace}/{obj.name} {obj.uid}")
-    return Put(namespace, name, uid, obj.resource_version, hash_, body, indexed)
+    def delta(self, delta: ingest_pb2.Delta) -> Change:
+        operation = delta.operation
+        if operation == ingest_pb2.Delta.OPERATION_PUT:
+            return self.put(delta.object)
+        if operation == ingest_pb2.Delta.OPERATION_DELETE:
+            namespace, name = delta.object.namespace, delta.object.name
+            self._check_key(namespace, name)
+            return Delete(namespace, name)
+        raise InvalidInput("operation", operation, "PUT, DELETE")
 
+    def put(self, obj: ingest_pb2.PushedObject) -> Put:
+        namespace, name, uid, version = obj.namespace, obj.name, obj.uid, obj.resource_version
+        self._check_key(namespace, name)
+        _check("uid", uid, _PERHAPS_TOKEN)
+        _check("resource_version", version, _PERHAPS_TOKEN)
+        body, hash_ = obj.body, obj.content_hash
+        raw = self._decode(body)
+        if content_hash(raw) != hash_:
+            raise InvalidInput("content_hash", hash_, "the xxh3-64 of the object's JSON")
+        try:
+            facts = read_facts(raw)
+        except msgspec.MsgspecError as error:
+            raise InvalidInput("body", f"{len(raw)} bytes", f"the JSON of an object ({error})") from error
+        if facts.name != name or facts.namespace != namespace or facts.uid != uid:
+            given = f"{facts.namespace}/{facts.name} {facts.uid}"
+            raise InvalidInput("body", given, f"the object {namespace}/{name} {uid}")
+        return Put(namespace, name, uid, version, hash_, body, facts.indexed)
 
-def _check_key(resource_type: ResourceType, obj: ingest_pb2.PushedObject) -> None:
-    _check("name", obj.name, _NAME)
-    if resource_type.namespaced:
-        _check("namespace", obj.namespace, _NAMESPACE)
-    elif obj.namespace:
-        raise InvalidInput("namespace", obj.namespace, f"none: {resource_type} have no namespace")
+    def _check_key(self, namespace: str, name: str) -> None:
+        _check("name", name, _NAME)
+        if namespace in self._namespaces:
+            return
+        if self._type.namespaced:
+            _check("namespace", namespace, _NAMESPACE)
+        elif namespace:
+            raise InvalidInput("namespace", namespace, f"none: {self._type} have no namespace")
+        self._namespaces.add(namespace)
 
 
 def _version(resource_version: str) -> str:

@@ -25,6 +25,7 @@ from federator._aio.task_group import task_group
 from federator.aggregator.ingest.batches import BatchRun
 from federator.aggregator.ingest.freshness_sink import FreshnessSink
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterRecord, Delete, TypeRecord
 from federator.api.cluster import LISTING_ANEW, ClusterID, ClusterState, TypeState
@@ -99,6 +100,7 @@ class ClusterLifecycle:
         freshness: FreshnessSink,
         settings: IngestSettings,
         *,
+        has_lost_states: Callable[[ClusterID, GroupResource], bool] = lambda *_: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Knows nobody yet.
@@ -107,11 +109,13 @@ class ClusterLifecycle:
             ledger: keeps the states.
             freshness: hears of each sign of life.
             settings: the heartbeat's interval.
+            has_lost_states: whether the ledger has lost states of a type in a cluster; it is not LIVE while it has.
             clock: monotonic seconds. Silence is measured by nothing else, so a clock that is set does no harm.
         """
         self._ledger = ledger
         self._freshness = freshness
         self._settings = settings
+        self._has_lost_states = has_lost_states
         self._clock = clock
         self._members: dict[ClusterID, _Member] = {}
         self._locks: WeakValueDictionary[ClusterID, asyncio.Lock] = WeakValueDictionary()
@@ -233,7 +237,10 @@ class ClusterLifecycle:
         resource = resource_type.group_resource
         async with self._lock(cluster_id):
             self._member(cluster_id, term)  # again: another session may have come while this one waited
-            await self._ledger.set_type_state(cluster_id, resource_type, state, reason)
+            known = (state, reason)
+            if state in {TypeState.LIVE, TypeState.STALE} and self._has_lost_states(cluster_id, resource):
+                known = (TypeState.SYNCING, STATE_LOST)
+            await self._ledger.set_type_state(cluster_id, resource_type, *known)
             member.unconfirmed.discard(resource)
             member.failing.pop(resource, None)
             if state in _NOT_FOLLOWED:

@@ -15,9 +15,11 @@ from federator.aggregator.ingest.identity import peer_cluster_id
 from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle, Opened
 from federator.aggregator.ingest.session import Session, SessionCounts
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterRecord
-from federator.api.cluster import ClusterID
+from federator.api.cluster import ClusterID, TypeState
+from federator.api.resource import GroupResource
 from federator.errors import FederatorError, InvalidInput
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.body import Dictionary
@@ -85,6 +87,11 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         for session in self._sessions:
             session.offer(dictionary)
 
+    def request_listing(self, cluster_id: ClusterID, resource: GroupResource) -> None:
+        """Asks the agent of a cluster, if it has a session, to list a type anew."""
+        for session in self._sessions:
+            session.request_listing(cluster_id, resource)
+
     def statistics(self) -> Mapping[str, object]:
         """Sessions open, and totals.
 
@@ -135,6 +142,10 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             for dictionary in self._ledger.bodies.newest().values():
                 if dictionary.dictionary_id not in dictionary_ids:
                     session.offer(dictionary)
+            if not opened.snapshot_all:  # else the agent lists everything by itself
+                for known in self._ledger.types(record.cluster_id):
+                    if (known.state, known.reason) == (TypeState.SYNCING, STATE_LOST):
+                        session.request_listing(record.cluster_id, known.type.group_resource)
             self._sessions.add(session)
             try:
                 await session.run()

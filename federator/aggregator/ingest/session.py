@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -28,10 +27,10 @@ from federator.aggregator.ingest.lifecycle import ClusterLifecycle
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ingest.snapshot import Snapshot
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import ClusterRecord, Commit, Delete, EntryType, ObjectEntry
+from federator.aggregator.ledger.records import ClusterRecord, Commit, Delete, ObjectEntry
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import InvalidInput
+from federator.errors import InvalidInput, LedgerCorrupt
 from federator.v1 import ingest_pb2
 from federator.wire.body import Dictionary
 from federator.wire.dictionary import dictionary_to_proto
@@ -70,12 +69,11 @@ class SessionCounts:
 
     def committed(self, resource_type: ResourceType, commit: Commit) -> None:
         """Counts the object changes of a commit."""
-        for entry in commit.entries:
-            if isinstance(entry, ObjectEntry):
-                self.deltas[entry.key.cluster_id, str(resource_type.group_resource), _NAMES[entry.type]] += 1
-
-
-_NAMES: Mapping[EntryType, str] = {member: member.name for member in EntryType}
+        of_objects = [entry for entry in commit.entries if isinstance(entry, ObjectEntry)]
+        if of_objects:
+            cluster_id, name = of_objects[0].key.cluster_id, str(resource_type.group_resource)
+            for entry_type, number in Counter([entry.type for entry in of_objects]).items():
+                self.deltas[cluster_id, name, entry_type.name] += number
 
 
 class _Received(msgspec.Struct, frozen=True):
@@ -135,6 +133,7 @@ class Session:
         self._snapshots: dict[GroupResource, Snapshot] = {}
         self._nacks: deque[ingest_pb2.Nack] = deque(maxlen=MAX_NACKS)
         self._dictionaries: deque[Dictionary] = deque()
+        self._wanted_listings: dict[GroupResource, None] = {}
         self._acknowledged = record.durable_sequence
         self._told = record.durable_sequence
         self._is_read = False
@@ -171,6 +170,13 @@ class Session:
         """Gives the agent a dictionary, if it collects the type."""
         if self._lifecycle.collects(self._cluster_id, dictionary.resource):
             self._dictionaries.append(dictionary)
+            self._sendable.set()
+
+    def request_listing(self, cluster_id: ClusterID, resource: GroupResource) -> None:
+        """Asks the agent to list a type anew, if it is the cluster's, collects the type and is not listing it."""
+        is_ours = cluster_id == self._cluster_id and self._lifecycle.collects(cluster_id, resource)
+        if is_ours and resource not in self._snapshots:
+            self._wanted_listings[resource] = None
             self._sendable.set()
 
     async def _await_end(self) -> None:
@@ -292,12 +298,20 @@ class Session:
         if snapshot is None:
             raise InvalidInput("snapshot_end", end.type, "the end of a listing that has begun")
         await batches.flush()
-        doomed = list(snapshot.doomed(self._ledger.keys(self._cluster_id, resource), end.resource_version))
+        held = self._ledger.keys(self._cluster_id, resource)
+        doomed = list(snapshot.doomed(held, end.resource_version, self._version_of))
         await batches.delete(end.type, doomed)
         batches.add(Bookmark(end.type, end.resource_version))
         await batches.flush()
         await self._lifecycle.type_told(self._cluster_id, self._term, end.type, TypeState.LIVE)
         self._counts.snapshots[self._cluster_id, "completed"] += 1
+
+    def _version_of(self, revision: int) -> str:
+        try:
+            entry = self._ledger.entry(revision)
+        except LedgerCorrupt:
+            return ""
+        return entry.resource_version if entry else ""
 
     async def _take_status(self, status: TypeStatus, batches: BatchRun) -> None:
         resource = status.type.group_resource
@@ -327,6 +341,12 @@ class Session:
             while self._dictionaries:
                 message = dictionary_to_proto(self._dictionaries.popleft())
                 await self._stream.write(ingest_pb2.PushResponse(dictionary=message))
+            if self._wanted_listings:
+                wanted, self._wanted_listings = self._wanted_listings, {}
+                request = ingest_pb2.SnapshotRequest()
+                for group, plural in wanted:
+                    request.types.add(group=group, resource=plural)
+                await self._stream.write(ingest_pb2.PushResponse(snapshot_request=request))
             if loop.time() >= next_beat:
                 next_beat = loop.time() + self._settings.heartbeat_interval
                 await self._stream.write(ingest_pb2.PushResponse(heartbeat=ingest_pb2.Heartbeat()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from federator.aggregator.ingest.frames import Change
 from federator.aggregator.ledger.records import Delete, StoredKey
@@ -30,16 +30,19 @@ class Snapshot:
         """Takes note of an item that could not be taken: it exists, so what is stored of it stays."""
         self._named.add(local_key(namespace, name))
 
-    def doomed(self, stored: Iterable[StoredKey], resource_version: str) -> Iterator[Delete]:
+    def doomed(
+        self, stored: Iterable[StoredKey], resource_version: str, version_of: Callable[[int], str]
+    ) -> Iterator[Delete]:
         """Yields what has to be deleted at the end.
 
         Args:
             stored: what the ledger holds of the type.
             resource_version: of the listing. What is stored in a newer state stays: the listing came from a server
                 that lags, and knows nothing of it yet. Versions that cannot be compared prove no such thing.
+            version_of: tells an object's resourceVersion from the revision of its newest entry.
         """
         for held in stored:
             if local_key(held.namespace, held.name) in self._named:
                 continue
-            if compare(held.resource_version, resource_version) != 1:
+            if compare(version_of(held.revision), resource_version) != 1:
                 yield Delete(held.namespace, held.name)

@@ -11,6 +11,7 @@
 | numbers | a name's text | its number |
 | names | a number | its name's parts: a ClusterID, or group and resource |
 | meta | `identity`, `position`, `oldest`, `migrated` | `Identity`, `Position`, a revision, a revision |
+| meta | `sums` | see `sums` |
 
 Every value starts with the xxh3-64 of its key and the rest, so that a record that was damaged, or stands at another
 key, is never taken for one that was written. Cluster and type are written as numbers that are given once and never
@@ -44,13 +45,16 @@ T = TypeVar("T")
 SCHEMA_VERSION = 2
 """Of all that this module describes; `migration` brings older ones here, newer ones are refused.
 
-1. No `deletions`, no `dictionaries`; object rows without indexed state (`ObjectRowV1`).
+1. No `deletions`, no `dictionaries`; object rows without indexed state (`ObjectRowV1`), larger heads (`HeadRowV1`).
 """
 
 _CHECKSUM_LENGTH = 8
 _REVISION = struct.Struct(">Q")
 _NUMBER = struct.Struct(">I")
 _OBJECT_PREFIX = struct.Struct(">II")
+PREFIX_LENGTH = _OBJECT_PREFIX.size
+"""Bytes of a cluster's and a type's number at the start of an object's key."""
+
 _MAX_KEY = 511  # LMDB's bound
 _DIGEST_MARK = b"\xff"  # stands where the namespace's length would, which is at most 254 in a plain key
 _SEPARATOR = "\0"
@@ -106,6 +110,18 @@ class TypeRow(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 Row = ObjectRow | ClusterRow | TypeRow
 AnyRow = ObjectRowV1 | Row
+
+
+class HeadRowV1(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A head as schema 1 wrote it."""
+
+    revision: int
+    uid: str
+    resource_version: str
+    content_hash: int
+    api_version: str
+    namespace: str = ""
+    name: str = ""
 
 
 class HeadRow(Head, frozen=True, array_like=True, gc=False):
@@ -184,6 +200,11 @@ def _checksum(key: bytes, payload: bytes | memoryview) -> bytes:
     return xxh3_64_digest(payload, seed=xxh3_64_intdigest(key))
 
 
+def is_sound(key: bytes, sealed: bytes) -> bool:
+    """Whether a record, of whatever kind, is what was written at a key."""
+    return _checksum(key, memoryview(sealed)[_CHECKSUM_LENGTH:]) == sealed[:_CHECKSUM_LENGTH]
+
+
 def encode_revision(revision: int) -> bytes:
     """Key of an entry; keys sort as revisions do."""
     return _REVISION.pack(revision)
@@ -224,6 +245,12 @@ def numbers(cluster: int, resource: int) -> Numbers:
     return Numbers(cluster, resource, _OBJECT_PREFIX.pack(cluster, resource))
 
 
+def numbers_of(object_key: bytes) -> tuple[int, int]:
+    """The cluster's and the type's number in the key of a present object."""
+    cluster, resource = _OBJECT_PREFIX.unpack_from(object_key)
+    return cluster, resource
+
+
 def object_key(prefix: bytes, namespace: str, name: str) -> tuple[bytes, bool]:
     """Key of a present object, given its numbers' prefix; and whether it has only a digest of namespace and name.
 
@@ -251,6 +278,7 @@ ROW: Kind[Row] = Kind(Row)
 ANY_ROW: Kind[AnyRow] = Kind(AnyRow)
 DICTIONARY: Kind[Dictionary] = Kind(Dictionary)
 HEAD: Kind[HeadRow] = Kind(HeadRow)
+HEAD_V1: Kind[HeadRowV1] = Kind(HeadRowV1)
 CLUSTER: Kind[ClusterRecord] = Kind(ClusterRecord)
 TYPE: Kind[TypeRecord] = Kind(TypeRecord)
 NUMBER: Kind[int] = Kind(int)

@@ -49,9 +49,12 @@ class _Request(Generic[T]):
 
     def run(self, writer: Writer) -> None:
         """On the thread: does the work, or notes why it was refused; a refusal comes before anything is written."""
+        before = writer.writes
         try:
             result = self._work(writer)
         except FederatorError as refusal:
+            if writer.writes != before:  # it came too late: what others wrote must not be committed with a half
+                raise
             self.fail(refusal)
         else:
             self._outcome = partial(self._succeed, result)
@@ -84,8 +87,26 @@ class CommitThread:
     kernel may have dropped what it could not write and reports that only once.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        *,
+        before: Callable[[], None] = lambda: None,
+        after: Callable[[Writer], None] = lambda _: None,
+        failed: Callable[[LedgerError], None] = lambda _: None,
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+            tables: of the ledger.
+            before: called on the thread before each transaction.
+            after: called on the thread once a transaction is durable, before anybody is told.
+            failed: called on the loop, once, when nothing more is taken.
+        """
         self._tables = tables
+        self._before = before
+        self._after = after
+        self._failed = failed
         self._queue: queue.SimpleQueue[_Request[Any] | None] = queue.SimpleQueue()
         self._waiting: deque[_Request[Any]] = deque()
         self._queued = 0
@@ -95,7 +116,8 @@ class CommitThread:
         self._idle.set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._durations = DurationHistogram()
-        self._failure: str | None = None
+        self._failure: LedgerError | None = None
+        self._is_failure_told = False
         # A daemon, so that a program that ends without closing the ledger ends; nothing acknowledged is lost by it.
         self._thread = threading.Thread(target=self._run, name="ledger-commit", daemon=True)
         self._thread.start()
@@ -165,6 +187,9 @@ class CommitThread:
         loop = asyncio.get_running_loop()
         for request in group:  # each by itself, so that what a listener raises is reported and stops nobody else
             loop.call_soon(request.settle)
+        if self._failure is not None and not self._is_failure_told:
+            self._is_failure_told = True
+            self._failed(self._failure)
         if self._queued == 0:
             self._idle.set()
 
@@ -189,16 +214,19 @@ class CommitThread:
 
     def _commit(self, group: Sequence[_Request[Any]]) -> None:
         if self._failure is not None:
-            _fail(group, LedgerError(self._failure))
+            closed = f"the ledger in {self._tables.path} takes nothing more until reopened, after: {self._failure}"
+            _fail(group, LedgerError(closed))
             return
         try:
+            self._before()
             with writing(self._tables) as writer:
                 for request in group:
                     request.run(writer)
+            self._after(writer)
         except LedgerFull as error:
             _fail(group, error)
         except LedgerError as error:
-            self._failure = f"the ledger in {self._tables.path} takes nothing more until reopened, after: {error}"
+            self._failure = error
             log.error("ledger stopped taking commits", path=str(self._tables.path), cause=str(error))
             _fail(group, error)
         except Exception as error:  # others' commits depend on this thread; the transaction is undone

@@ -33,6 +33,9 @@ class IndexedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NOTHING_INDEXED = IndexedState()
 """Of an object that is gone."""
 
+UNKNOWN = IndexedState(is_whole=False)
+"""Of a state that nobody knows here; told apart by identity."""
+
 
 class ObjectFacts(NamedTuple):
     """What one look at an object's JSON tells: which object it is, and what the indexes need.

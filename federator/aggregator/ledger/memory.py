@@ -50,8 +50,9 @@ ENTRY_BYTES = 512
 class _Present(Members):
     """The present state: the members, and the head of every object. It is the view that plans are made from."""
 
-    def __init__(self, revision: int) -> None:
+    def __init__(self, revision: int, state: Callable[[int], ObjectEntry | None]) -> None:
         super().__init__()
+        self.state = state
         self.revision = revision
         self.time_ms = 0
         self._heads: dict[ClusterID, dict[GroupResource, dict[tuple[str, str], Head]]] = {}
@@ -112,7 +113,7 @@ class MemoryLedger:
         self._bodies = BodyCodec()
         self._listener: CommitListener | None = None
         self._oldest = first_revision(self._now_ms())
-        self._present = _Present(self._oldest)
+        self._present = _Present(self._oldest, self.entry)
         self._log: dict[int, Entry] = {}
         self._history: list[int] = []  # the revisions after the oldest, in order; `_log` has survivors before it too
         self._bytes = 0
@@ -207,7 +208,7 @@ class MemoryLedger:
     def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
         """As the seam says; the revision is that of the call."""
         heads = self._present.heads_of(cluster_id, resource)
-        return iter([StoredKey(namespace, name, head.resource_version) for (namespace, name), head in heads.items()])
+        return iter([StoredKey(namespace, name, head.revision) for (namespace, name), head in heads.items()])
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """As the seam says."""

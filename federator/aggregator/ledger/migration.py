@@ -34,6 +34,10 @@ def migrate(tables: Tables, identity: Identity, *, slice_rows: int = SLICE) -> I
     if identity.schema_version == codec.SCHEMA_VERSION:
         return identity
     log.info("migrating the ledger", path=str(tables.path), schema=identity.schema_version, to=codec.SCHEMA_VERSION)
+    head: bytes | None = b""
+    while head is not None:
+        with writing(tables) as writer:
+            head = writer.convert_heads(head, slice_rows)
     rows = 0
     while True:
         with writing(tables) as writer:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
+from federator.aggregator.ledger.indexed_state import UNKNOWN, IndexedState
 from federator.aggregator.ledger.records import (
     MAX_CHANGES,
     Batch,
@@ -35,6 +37,7 @@ from federator.errors import (
     CursorAhead,
     CursorExpired,
     InvalidInput,
+    LedgerCorrupt,
     LedgerError,
     SessionFenced,
     UnknownCluster,
@@ -48,21 +51,52 @@ _MAX_BASE = 1 << 52
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is known of a present object without reading its newest entry: enough to decide what a change does.
+    """What is known of a present object without reading its newest entry: enough to see that nothing has changed.
 
     Attributes:
         revision: of its newest entry.
-        uid: as in ObjectEntry.
-        resource_version: as in ObjectEntry.
-        content_hash: as in ObjectEntry.
-        api_version: as in ObjectEntry.
+        fingerprint: of its state, see `fingerprint`.
     """
 
     revision: int
-    uid: str
-    resource_version: str
-    content_hash: int
-    api_version: str
+    fingerprint: int
+
+
+def fingerprint(content_hash: int, api_version: str, uid: str) -> int:
+    """One number for the content, version and identity of an object: equal ones say that nothing has changed.
+
+    The content has the other two in it, where it is what an apiserver serves; an agent may send anything.
+    """
+    return xxh3_64_intdigest(f"{api_version} {uid}".encode(), content_hash)
+
+
+class State(Protocol):
+    """What a change has to know of the state before it; attributes as in ObjectEntry."""
+
+    @property
+    def api_version(self) -> str:
+        """E.g. `apps/v1`."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """The object's."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """The member's."""
+        ...
+
+    @property
+    def content_hash(self) -> int:
+        """Of the JSON."""
+        ...
+
+    @property
+    def indexed(self) -> IndexedState:
+        """What the indexes hold; UNKNOWN where the state could not be read, and nothing else of it is true either."""
+        ...
 
 
 class View(Protocol):
@@ -96,6 +130,14 @@ class View(Protocol):
 
     def head(self, key: ObjectKey) -> Head | None:
         """The head of a present object."""
+        ...
+
+    def state(self, revision: int) -> State | None:
+        """The state that an object took at a revision.
+
+        Raises:
+            LedgerCorrupt: it is damaged.
+        """
         ...
 
     def deletion(self, key: ObjectKey) -> int:
@@ -142,6 +184,8 @@ class _Draft:
         self.cluster: ClusterRecord | None = None
         self.types: dict[GroupResource, TypeRecord] = {}
         self.heads: dict[ObjectKey, Head | None] = {}
+        self.states: dict[ObjectKey, State] = {}
+        self.before: dict[int, IndexedState] = {}
         self.deletions: dict[ObjectKey, int] = {}
 
     def next_revision(self) -> int:
@@ -169,7 +213,7 @@ class _Draft:
 
     def plan(self) -> Plan:
         return Plan(
-            Commit(self.revision, tuple(self.entries), tuple(self.low_water)),
+            Commit(self.revision, tuple(self.entries), tuple(self.low_water), self.before),
             self.time_ms,
             self.cluster,
             tuple(self.types.values()),
@@ -303,44 +347,73 @@ def _plan_changes(draft: _Draft, view: View, batch: Batch) -> None:
         if isinstance(change, Put):
             _plan_put(draft, view, batch, key, change, head)
         elif head is not None:
-            _plan_deletion(draft, key, head)
+            _plan_deletion(draft, key, head, _state(draft, view, key, head))
+
+
+class _Unreadable(msgspec.Struct, frozen=True):
+    api_version: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    content_hash: int = 0
+    indexed: IndexedState = UNKNOWN
+
+
+_UNREADABLE = _Unreadable()
+
+
+def _state(draft: _Draft, view: View, key: ObjectKey, head: Head) -> State:
+    """The state of a present object."""
+    state = draft.states.get(key)
+    if state is None:
+        try:
+            state = view.state(head.revision)
+        except LedgerCorrupt:
+            state = None  # the change is true all the same, and must not be kept out
+    return state or _UNREADABLE
 
 
 def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put, head: Head | None) -> None:
-    api_version = batch.type.api_version
-    if head is not None and head.uid != put.uid:
-        _plan_deletion(draft, key, head)
-        head = None
+    api_version, uid = batch.type.api_version, put.uid
+    mark = fingerprint(put.content_hash, api_version, uid)
+    previous: State | None = None
     if head is not None:
-        is_equal = head.content_hash == put.content_hash and head.api_version == api_version
-        if is_equal or (batch.in_snapshot and is_older(put.resource_version, head.resource_version)):
+        if head.fingerprint == mark:
             return
+        previous = _state(draft, view, key, head)
+        if previous is not _UNREADABLE:
+            if previous.uid != uid:
+                _plan_deletion(draft, key, head, previous)
+                head = previous = None
+            elif batch.in_snapshot and is_older(put.resource_version, previous.resource_version):
+                return
     follows = 0
     if head is None:
         follows = draft.deletions[key] if key in draft.deletions else view.deletion(key)
         if follows:
             draft.deletions[key] = 0
     revision = draft.next_revision()
-    draft.entries.append(
-        ObjectEntry(
-            revision,
-            head.revision if head else 0,
-            EntryType.MODIFIED if head else EntryType.ADDED,
-            draft.time_ms,
-            key,
-            api_version,
-            put.uid,
-            put.resource_version,
-            put.content_hash,
-            put.body,
-            put.indexed,
-            follows,
-        )
+    entry = ObjectEntry(
+        revision,
+        head.revision if head else 0,
+        EntryType.MODIFIED if head else EntryType.ADDED,
+        draft.time_ms,
+        key,
+        api_version,
+        uid,
+        put.resource_version,
+        put.content_hash,
+        put.body,
+        put.indexed,
+        follows,
     )
-    draft.heads[key] = Head(revision, put.uid, put.resource_version, put.content_hash, api_version)
+    draft.entries.append(entry)
+    if previous is not None:
+        draft.before[revision] = previous.indexed
+    draft.states[key] = entry
+    draft.heads[key] = Head(revision, mark)
 
 
-def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head) -> None:
+def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head, previous: State) -> None:
     revision = draft.next_revision()
     draft.entries.append(
         ObjectEntry(
@@ -349,13 +422,14 @@ def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head) -> None:
             EntryType.DELETED,
             draft.time_ms,
             key,
-            head.api_version,
-            head.uid,
-            head.resource_version,
-            head.content_hash,
+            previous.api_version,
+            previous.uid,
+            previous.resource_version,
+            previous.content_hash,
             b"",
         )
     )
+    draft.before[revision] = previous.indexed
     draft.heads[key] = None
     draft.deletions[key] = revision
 

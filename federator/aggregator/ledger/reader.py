@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
 import lmdb
 
 from federator.aggregator.ledger import codec
-from federator.aggregator.ledger.codec import Kind, Numbers, ObjectRow, Position, Row
+from federator.aggregator.ledger.codec import HeadRow, Kind, Numbers, ObjectRow, Position, Row
+from federator.aggregator.ledger.damage import LOST
 from federator.aggregator.ledger.planning import Head
 from federator.aggregator.ledger.records import ClusterRecord, Entry, ObjectEntry, StoredKey, TypeRecord
+from federator.aggregator.ledger.sums import SUMS, SUMS_KEY
 from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
@@ -78,16 +80,86 @@ class Reader:
             raise CursorExpired(after_revision, oldest)
 
     def history(self, after_revision: int, up_to: int) -> Iterator[tuple[int, Row]]:
-        """The log's rows after a revision, in order."""
+        """The log's rows after a revision, in order. History has no gaps, so one that is missing is damage."""
+        for revision, row in self.sound_history(after_revision, up_to):
+            if row is None:
+                raise LedgerCorrupt.at(str(self._tables.path), "log", codec.encode_revision(revision))
+            yield revision, row
+
+    def sound_history(self, after_revision: int, up_to: int) -> Iterator[tuple[int, Row | None]]:
+        """The same, with None in place of a row that is missing or damaged."""
         log = self._transaction.cursor(self._tables.handle("log"))
-        found = log.set_range(codec.encode_revision(after_revision + 1))
+        for revision in range(after_revision + 1, up_to + 1):
+            expected = codec.encode_revision(revision)
+            # At the first, and where another key stands than should: it was written at another one, or in its place.
+            found = log.key() == expected or log.set_key(expected)
+            row = None
+            if found:
+                try:
+                    row = codec.ROW.unseal(expected, log.value())
+                except ValueError:
+                    row = None
+                log.next()
+            yield revision, row
+
+    def backwards(self, revision: int) -> Iterator[tuple[int, Row | None]]:
+        """The log's rows from a revision back, with None in place of one that is damaged."""
+        log = self._transaction.cursor(self._tables.handle("log"))
+        found = log.prev() if log.set_range(codec.encode_revision(revision + 1)) else log.last()
         while found:
             key, sealed = log.item()
-            revision = codec.decode_revision(key)
-            if revision > up_to:
-                return
-            yield revision, self._unseal(codec.ROW, "log", key, sealed)
-            found = log.next()
+            revision = int.from_bytes(key[:8])  # a page of another table may stand here
+            try:
+                yield revision, codec.ROW.unseal(key, sealed)
+            except ValueError:
+                yield revision, None
+            found = log.prev()
+
+    def require_end(self) -> None:
+        """Checks that the log ends where the order stands.
+
+        Raises:
+            LedgerCorrupt: it does not.
+        """
+        position = self.position().revision
+        log = self._transaction.cursor(self._tables.handle("log"))
+        newest = log.key() if log.last() else None
+        expected = codec.encode_revision(position)
+        is_compacted = position == self.oldest_revision() and (newest is None or newest < expected)
+        if newest != expected and not is_compacted:
+            raise LedgerCorrupt(str(self._tables.path), f"log, which ends at {newest and newest.hex()}, not {position}")
+
+    def scan(self, table: str) -> Iterator[tuple[bytes, bytes]]:
+        """All records of a table as they stand, unchecked."""
+        return iter(self._transaction.cursor(self._tables.handle(table)))
+
+    def finds(self, table: str, key: bytes, sealed: bytes) -> bool:
+        """Whether a search for a key finds that record."""
+        return self._transaction.get(key, None, self._tables.handle(table)) == sealed
+
+    def sums(self) -> Mapping[str, int] | None:
+        """What the tables should add up to; None where nothing was said yet."""
+        return self._get(SUMS, "meta", SUMS_KEY)
+
+    def heads_at(
+        self, revisions: Collection[int], after: bytes, most: int, found: dict[ObjectKey, int]
+    ) -> bytes | None:
+        """Looks at up to `most` heads from a key on for those with one of some revisions.
+
+        Returns:
+            the key to go on from; None at the end.
+        """
+        cursor = self._transaction.cursor(self._tables.handle("current"))
+        is_there = cursor.set_range(after) if after else cursor.first()
+        for _ in range(most):
+            if not is_there:
+                return None
+            key, sealed = cursor.item()
+            head = self._unseal(codec.HEAD, "current", key, sealed)
+            if head.revision in revisions and head.fingerprint != LOST:
+                found[self.object_key(key, head)] = head.revision
+            is_there = cursor.next()
+        return cursor.key() if is_there else None
 
     def entry(self, revision: int) -> Entry | None:
         """The entry at a revision."""
@@ -98,6 +170,11 @@ class Reader:
         """The entry at a revision, if it is an object's."""
         entry = self.entry(revision)
         return entry if isinstance(entry, ObjectEntry) else None
+
+    def state(self, revision: int) -> ObjectRow | None:
+        """The object row at a revision: the state that the object took."""
+        row = self._get(codec.ROW, "log", codec.encode_revision(revision))
+        return row if isinstance(row, ObjectRow) else None
 
     def as_entry(self, revision: int, row: Row) -> Entry:
         """The entry a row was written for."""
@@ -126,7 +203,7 @@ class Reader:
         found = low
         while low < high:
             middle = (low + high) // 2
-            first = next(self.history(middle, high), None)
+            first = next(((at, row) for at, row in self.sound_history(middle, high) if row is not None), None)
             if first is None:
                 high = middle
             elif _time_of(first[1]) <= time_ms:
@@ -135,14 +212,30 @@ class Reader:
                 high = middle
         return found
 
-    def present(self) -> Iterator[ObjectEntry]:
-        """Newest entries of all present objects."""
+    def present(self, damaged: Callable[[LedgerCorrupt], None], lost: Callable[[ObjectKey], None]) -> Iterator[Entry]:
+        """Newest entries of all present objects.
+
+        Args:
+            damaged: told of each record that is damaged; its object is left out.
+            lost: told of each object whose state is known to be lost; it is left out too.
+        """
         for key, sealed in self._transaction.cursor(self._tables.handle("current")):
-            head = self._unseal(codec.HEAD, "current", key, sealed)
-            log_key = codec.encode_revision(head.revision)
-            entry = self.as_entry(head.revision, self._have(codec.ROW, "log", log_key))
-            if isinstance(entry, ObjectEntry):
-                yield entry
+            try:
+                head = self._unseal(codec.HEAD, "current", key, sealed)
+                if head.fingerprint == LOST:
+                    lost(self.object_key(key, head))
+                    continue
+                row = self._have(codec.ROW, "log", codec.encode_revision(head.revision))
+            except LedgerCorrupt as error:
+                damaged(error)
+            else:
+                yield self.as_entry(head.revision, row)
+
+    def object_key(self, current_key: bytes, head: HeadRow) -> ObjectKey:
+        """Which object a record of the table `current` speaks of."""
+        numbers = codec.numbers_of(current_key)
+        (cluster_id,), (group, resource) = map(self._name, numbers)
+        return ObjectKey(ClusterID(cluster_id), group, resource, *codec.object_name(current_key, head))
 
     def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
         """Present objects of one type in one cluster."""
@@ -150,7 +243,7 @@ class Reader:
         if numbers is not None:
             for key, sealed in self._starting_with("current", numbers.prefix):
                 head = self._unseal(codec.HEAD, "current", key, sealed)
-                yield StoredKey(*codec.object_name(key, head), head.resource_version)
+                yield StoredKey(*codec.object_name(key, head), head.revision)
 
     def head(self, key: ObjectKey) -> Head | None:
         """Head of a present object."""
@@ -232,7 +325,7 @@ class Reader:
     def _have(self, kind: Kind[T], table: str, key: bytes) -> T:
         value = self._get(kind, table, key)
         if value is None:
-            raise LedgerCorrupt(str(self._tables.path), f"{table} {key.hex()}, which is missing")
+            raise LedgerCorrupt.at(str(self._tables.path), table, key, is_missing=True)
         return value
 
     def _get(self, kind: Kind[T], table: str, key: bytes) -> T | None:
@@ -243,7 +336,7 @@ class Reader:
         try:
             return kind.unseal(key, sealed)
         except ValueError as error:  # msgspec's errors are ValueErrors too
-            raise LedgerCorrupt(str(self._tables.path), f"{table} {key.hex()}") from error
+            raise LedgerCorrupt.at(str(self._tables.path), table, key) from error
 
 
 def _time_of(row: Row) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 import msgspec
@@ -162,11 +163,14 @@ class Commit(msgspec.Struct, frozen=True):
         revision: newest revision of the ledger after it.
         entries: the entries, in order.
         low_water: (cluster, type, resourceVersion) of bookmarks that became durable with it; "" where one became void.
+        before: by revision, what the indexes hold of an object before that entry; missing where there was nothing, and
+            UNKNOWN where the entry before is damaged. It spares whoever applies the commit reading those entries.
     """
 
     revision: int
     entries: tuple[Entry, ...] = ()
     low_water: tuple[tuple[ClusterID, GroupResource, str], ...] = ()
+    before: Mapping[int, IndexedState] = {}
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
@@ -222,8 +226,14 @@ class TypeRecord(msgspec.Struct, frozen=True):
 
 
 class StoredKey(msgspec.Struct, frozen=True, gc=False):
-    """A present object as the ledger's key table knows it."""
+    """A present object as the ledger's table of them knows it.
+
+    Attributes:
+        namespace: empty for cluster-scoped types.
+        name: its name.
+        revision: of its newest entry.
+    """
 
     namespace: str
     name: str
-    resource_version: str
+    revision: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,12 +19,31 @@ from federator.errors import LedgerCorrupt, LedgerError, LedgerFull
 MAP_BYTES = 1 << 40
 """Addresses reserved for the file; they cost nothing until used."""
 
+FOLDER = "ledger"
+"""Folder of the ledger inside the state directory, for its owner's eyes only."""
+
 FILE_MODE = 0o600
 
 TABLES = ("log", "current", "deletions", "clusters", "types", "numbers", "names", "dictionaries", "meta")
 """The tables; `codec` says what each has."""
 
-_DATA_FILE = "data.mdb"
+DATA_FILE = "data.mdb"
+"""LMDB's file in the folder."""
+
+_NEVER_WRITTEN = 64 << 20  # bytes that a transaction may have taken for itself at the end and not used
+
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+    lmdb.CursorFullError,  # a tree that leads back into itself
+    lmdb.PageFullError,
+    lmdb.PanicError,
+    lmdb.ProblemError,
+)
+"""What LMDB says of pages that are not what it wrote."""
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 Handle: TypeAlias = "lmdb._Database"
@@ -52,22 +72,37 @@ class Tables:
         """
         self.path = path
         self.names: dict[int, tuple[str, ...]] = {}
-        self._environment = self._open(map_bytes)
+        self._create(map_bytes)
+        self._environment = self._open(self.path, map_bytes)
         try:
             self._restore_length()
             with self._environment.begin(write=True) as transaction:
                 self._handles = {name: self._environment.open_db(name.encode(), transaction) for name in TABLES}
-        except OSError:
+        except (OSError, LedgerError):
             self._environment.close()
             raise
         except lmdb.Error as error:
             self._environment.close()
             raise self.typed(error) from error
 
-    def _open(self, map_bytes: int) -> lmdb.Environment:
+    def _create(self, map_bytes: int) -> None:
+        # LMDB makes its file with two writes; a power cut, or a kill, in between leaves one that it refuses for good.
+        # So the file gets its name only when it is whole.
+        if (self.path / DATA_FILE).exists():
+            return
+        making = self.path / "making"
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(0o700)
+        environment = self._open(making, map_bytes)
+        environment.sync(True)
+        environment.close()
+        (making / DATA_FILE).rename(self.path / DATA_FILE)
+        shutil.rmtree(making)
+
+    def _open(self, path: Path, map_bytes: int) -> lmdb.Environment:
         try:
             return lmdb.Environment(
-                str(self.path),
+                str(path),
                 map_size=map_bytes,
                 max_dbs=len(TABLES),
                 mode=FILE_MODE,
@@ -85,9 +120,19 @@ class Tables:
     def _restore_length(self) -> None:
         # A file that was cut short would kill the process (SIGBUS) at the first read behind its end. Filled up with
         # zeros, the missing pages are noticed as damage. LMDB itself may leave never written pages at the end.
-        data_file = self.path / _DATA_FILE
-        if data_file.stat().st_size < self.file_bytes():
+        data_file = self.path / DATA_FILE
+        missing = self.file_bytes() - data_file.stat().st_size
+        if missing > _NEVER_WRITTEN:
+            raise LedgerCorrupt(str(self.path), f"its end: {missing} bytes are missing")
+        if missing > 0:
             os.truncate(data_file, self.file_bytes())
+
+    def forget_dead_readers(self) -> None:
+        """Gives pages free that another process was reading when it was killed: LMDB does not notice by itself."""
+        try:
+            self._environment.reader_check()
+        except lmdb.Error as error:
+            raise self.typed(error) from error
 
     def free_disk_bytes(self) -> int:
         """Bytes by which the disk lets the file grow."""
@@ -115,9 +160,13 @@ class Tables:
         # The binding sets `code` only on errors it makes itself.
         if isinstance(error, lmdb.MapFullError) or getattr(error, "code", None) == errno.ENOSPC:
             return LedgerFull(str(self.path))
-        if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.InvalidError):
+        if isinstance(error, _DAMAGE):
             return LedgerCorrupt(str(self.path), str(error))
         return LedgerError(f"the ledger in {self.path}: {error}")
+
+    def last_transaction(self) -> int:
+        """LMDB's number of the newest commit."""
+        return self._environment.info()["last_txnid"]
 
     def close(self) -> None:
         """Closes the files."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import lmdb
 
@@ -23,19 +24,20 @@ from federator.aggregator.ledger.codec import (
     TypeRow,
 )
 from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState, read_indexed_state
-from federator.aggregator.ledger.planning import Head, Plan, outlived_by
+from federator.aggregator.ledger.planning import Head, Plan, fingerprint, outlived_by
 from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, POSITION, Reader
 from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry, TypeEntry
-from federator.aggregator.ledger.tables import Tables, Transaction
+from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, Change
+from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
-from federator.errors import InvalidInput, LedgerError, LedgerFull
+from federator.errors import InvalidInput, LedgerCorrupt, LedgerError
 from federator.wire.body import Dictionary, decode_body
 
 T = TypeVar("T")
 
-DISK_MARGIN = 16 << 20
-"""Bytes of the disk that are left free: a commit also copies the pages of the trees above what it changes."""
+_FORGET_SECONDS = 0.01
+_LOOK_EVERY = 32  # entries, between two looks at the clock
 
 
 @contextmanager
@@ -49,27 +51,54 @@ def writing(tables: Tables) -> Iterator[Writer]:
     """
     try:
         with tables.begin(write=True) as transaction:
-            yield Writer(tables, transaction)
+            writer = Writer(tables, transaction)
+            yield writer
+            writer.finish()
     except lmdb.Error as error:
         raise tables.typed(error) from error
 
 
+class Forgotten(NamedTuple):
+    """What a slice of compaction did.
+
+    Attributes:
+        dropped: entries.
+        is_done: history now starts after the revision that was asked for.
+        damaged: revisions of entries that could not be read, and were passed over.
+    """
+
+    dropped: int
+    is_done: bool
+    damaged: tuple[int, ...]
+
+
 class Writer(Reader):
-    """What a write transaction can read and write; it is the view that plans are made from."""
+    """What a write transaction can read and write; it is the view that plans are made from.
+
+    Attributes:
+        writes: records written so far.
+        end: where the order stands after the transaction, once that is over.
+    """
 
     def __init__(self, tables: Tables, transaction: Transaction) -> None:
         super().__init__(tables, transaction)
         self._position: Position | None = None
         self._numbers: dict[tuple[ClusterID, str, str], Numbers] = {}
+        self._sums = Change()
+        self.writes = 0
+        self.end = Position(0, 0)
 
     def establish(self, base: int) -> Identity:
         """Returns the ledger's identity, and gives it one where it is new.
 
         Raises:
             LedgerError: it has a schema that this program does not know.
+            LedgerCorrupt: it has none, and yet records.
         """
         identity = self._get(codec.IDENTITY, "meta", IDENTITY)
         if identity is None:
+            if any(map(self.count, TABLES)):
+                raise LedgerCorrupt.at(str(self._tables.path), "meta", IDENTITY, is_missing=True)
             identity = Identity(codec.SCHEMA_VERSION, secrets.token_bytes(8), secrets.token_bytes(32))
             self.set_identity(identity)
             self._put(codec.POSITION, "meta", POSITION, Position(base, 0))
@@ -109,6 +138,33 @@ class Writer(Reader):
         if looked_at:
             self._put(codec.NUMBER, "meta", MIGRATED, done)
         return looked_at
+
+    def convert_heads(self, after: bytes, most: int) -> bytes | None:
+        """Rewrites the next heads of present objects that a former schema wrote.
+
+        Args:
+            after: key up to which they were looked at; empty at the beginning.
+            most: heads to look at.
+
+        Returns:
+            the key up to which they have been looked at now; None at the end.
+        """
+        current = self._tables.handle("current")
+        cursor = self._transaction.cursor(current)
+        found = cursor.set_range(after + b"\0") if after else cursor.first()
+        keys: list[bytes] = []
+        while found and len(keys) < most:
+            keys.append(cursor.key())
+            found = cursor.next()
+        for key in keys:
+            try:
+                old = codec.HEAD_V1.unseal(key, self._transaction.get(key, None, current) or b"")
+            except ValueError:  # converted already, or damaged
+                continue
+            mark = fingerprint(old.content_hash, old.api_version, old.uid)
+            names = (old.namespace, old.name) if old.name else ()
+            self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, *names))
+        return keys[-1] if keys else None
 
     def _converted(self, revision: int, row: ObjectRowV1) -> ObjectRow:
         (cluster_id,), (group, resource) = self._name(row.cluster), self._name(row.resource)
@@ -155,20 +211,6 @@ class Writer(Reader):
                 self._numbers[cluster_id, group, resource] = numbers
         return numbers
 
-    def require_room(self, more_bytes: int, max_bytes: int) -> None:
-        """Checks that more records stay below the bound, and that the disk has room for them.
-
-        The disk is asked beforehand because LMDB reports a write that a full disk cut short as an I/O error, which
-        cannot be told from one that calls for opening the ledger again.
-
-        Raises:
-            LedgerFull: there is no room.
-        """
-        used = self.used_bytes()
-        on_disk = self._tables.free_disk_bytes() + self._tables.file_bytes() - used
-        if used + more_bytes > max_bytes or more_bytes + DISK_MARGIN > on_disk:
-            raise LedgerFull(str(self._tables.path))
-
     def write(self, plan: Plan) -> None:
         """Writes what a plan changes. Where this raises, the transaction must be undone."""
         for entry in plan.commit.entries:
@@ -187,19 +229,20 @@ class Writer(Reader):
             self._position = Position(plan.commit.revision, plan.time_ms)
             self._put(codec.POSITION, "meta", POSITION, self._position)
 
-    def forget(self, up_to: int, most: int) -> tuple[int, bool]:
-        """Forgets the next entries of history, at most `most` of them and none after `up_to`.
-
-        Returns:
-            how many entries were dropped, and whether history now starts after `up_to`.
-        """
+    def forget(self, up_to: int, most: int) -> Forgotten:
+        """Forgets the next entries of history, at most `most` of them, none after `up_to`, for at most some 10 ms."""
         oldest = self.oldest_revision()
+        until = time.perf_counter() + _FORGET_SECONDS
         dropped: list[int] = []
+        damaged: list[int] = []
         passed = 0
-        for revision, row in self.history(oldest, up_to):  # told already, so what it names is committed
-            if passed == most:
+        for revision, row in self.sound_history(oldest, up_to):  # told already, so what it names is committed
+            if passed == most or (passed % _LOOK_EVERY == _LOOK_EVERY - 1 and time.perf_counter() > until):
                 break
             passed, oldest = passed + 1, revision
+            if row is None:
+                damaged.append(revision)  # it stays, since it may be the newest state of an object
+                continue
             entry = self.as_entry(revision, row)
             dropped += outlived_by(entry)
             if isinstance(entry, ObjectEntry) and entry.type is EntryType.DELETED:
@@ -210,7 +253,32 @@ class Writer(Reader):
         for revision in dropped:
             self._transaction.delete(codec.encode_revision(revision), db=log)
         self._put(codec.NUMBER, "meta", OLDEST, oldest)
-        return len(dropped), oldest >= up_to
+        return Forgotten(len(dropped), oldest >= up_to, tuple(damaged))
+
+    def repair_head(self, current_key: bytes, revision: int, row: ObjectRow) -> bytes:
+        """Writes a head anew, from the newest entry of its key; returns it as it stands.
+
+        It is what was written there before, so the sums do not change: what is damaged may be the checksum itself.
+        """
+        is_digest = codec.object_key(current_key[: codec.PREFIX_LENGTH], row.namespace, row.name)[1]
+        names = (row.namespace, row.name) if is_digest else ()
+        head = HeadRow(revision, fingerprint(row.content_hash, row.api_version, row.uid), *names)
+        sealed = codec.HEAD.seal(current_key, head)
+        self._transaction.put(current_key, sealed, db=self._tables.handle("current"))
+        return sealed
+
+    def set_sums(self, sums: Mapping[str, int]) -> None:
+        """Says what the tables add up to."""
+        self._put(SUMS, "meta", SUMS_KEY, dict(sums))
+
+    def finish(self) -> None:
+        """Writes what concerns the transaction as a whole; nothing may be written after it."""
+        if self._sums:
+            sums = self._get(SUMS, "meta", SUMS_KEY)
+            if sums is not None:  # else the ledger is being made, or was made before there were any
+                self.set_sums(self._sums.applied_to(sums))
+        if self.writes and self._get(codec.POSITION, "meta", POSITION) is not None:
+            self.end = self._current_position()
 
     def set_deletion(self, key: ObjectKey, revision: int) -> None:
         """Remembers with which entry a key ends that is not present; 0 forgets it."""
@@ -218,7 +286,7 @@ class Writer(Reader):
         if revision:
             self._put(codec.NUMBER, "deletions", deletion_key, revision)
         else:
-            self._transaction.delete(deletion_key, db=self._tables.handle("deletions"))
+            self._remove("deletions", deletion_key)
 
     def _forget_deletion(self, entry: ObjectEntry) -> None:
         if self.deletion(entry.key) == entry.revision:
@@ -230,6 +298,7 @@ class Writer(Reader):
         self._put(codec.DICTIONARY, "dictionaries", key, dictionary)
 
     def _append(self, entry: Entry) -> None:
+        self.writes += 1
         key = codec.encode_revision(entry.revision)
         sealed = codec.ROW.seal(key, self._as_row(entry))
         if not self._transaction.put(key, sealed, append=True, db=self._tables.handle("log")):
@@ -262,11 +331,10 @@ class Writer(Reader):
     def _set_head(self, key: ObjectKey, head: Head | None) -> None:
         current_key, is_digest = codec.object_key(self._given_numbers(key).prefix, key.namespace, key.name)
         if head is None:
-            self._transaction.delete(current_key, db=self._tables.handle("current"))
+            self._remove("current", current_key)
             return
         names = (key.namespace, key.name) if is_digest else ()
-        row = HeadRow(head.revision, head.uid, head.resource_version, head.content_hash, head.api_version, *names)
-        self._put(codec.HEAD, "current", current_key, row)
+        self._put(codec.HEAD, "current", current_key, HeadRow(head.revision, head.fingerprint, *names))
 
     def _given_numbers(self, key: ObjectKey) -> Numbers:
         cluster_id, group, resource, _, _ = key
@@ -289,7 +357,18 @@ class Writer(Reader):
         return self._position
 
     def _put(self, kind: Kind[T], table: str, key: bytes, value: T) -> None:
-        self._transaction.put(key, kind.seal(key, value), db=self._tables.handle(table))
+        self.writes += 1
+        sealed = kind.seal(key, value)
+        if table == "meta":
+            self._transaction.put(key, sealed, db=self._tables.handle(table))
+            return
+        former = self._transaction.replace(key, sealed, db=self._tables.handle(table))
+        self._sums.replace(table, former, sealed)
+
+    def _remove(self, table: str, key: bytes) -> None:
+        self.writes += 1
+        former = self._transaction.pop(key, db=self._tables.handle(table))
+        self._sums.replace(table, former, None)
 
 
 def _indexed(body: bytes) -> IndexedState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -101,6 +102,7 @@ class FreshnessTable:
         self._clock = clock
         self._proved_within = proved_within
         self._clusters: dict[ClusterID, _Cluster] = {}
+        self._waiting: dict[tuple[ClusterID, GroupResource], set[asyncio.Future[None]]] = {}
 
     def load(self, ledger: Ledger) -> None:
         """Takes in the states of all members, once, before anything is applied."""
@@ -114,11 +116,26 @@ class FreshnessTable:
         for entry in commit.entries:
             if isinstance(entry, ClusterEntry):
                 self._set_state(entry)
+                self._wake_all(entry.cluster_id)
             elif isinstance(entry, TypeEntry):
                 known = self._type(entry.cluster_id, entry.resource_type.group_resource)
                 known.state, known.reason = entry.state, entry.reason
+                self._wake(entry.cluster_id, entry.resource_type.group_resource)
         for cluster_id, group_resource, low_water in commit.low_water:
             self._type(cluster_id, group_resource).low_water = low_water
+            self._wake(cluster_id, group_resource)
+
+    async def changed(self, cluster_id: ClusterID, resource: GroupResource) -> None:
+        """Returns once the state or the low water of a type, or the state of its cluster, was set by a commit.
+
+        By then whoever applies commits together with this table has applied that commit.
+        """
+        changed = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((cluster_id, resource), set()).add(changed)
+        try:
+            await changed
+        finally:
+            self._forget(cluster_id, resource, changed)
 
     def seen(self, cluster_id: ClusterID) -> None:
         """Says that the cluster's agent was heard just now; of a cluster that never joined it says nothing."""
@@ -171,6 +188,22 @@ class FreshnessTable:
     def statistics(self) -> Mapping[str, int]:
         """Clusters and types known."""
         return {"clusters": len(self._clusters), "types": sum(len(known.types) for known in self._clusters.values())}
+
+    def _wake(self, cluster_id: ClusterID, resource: GroupResource) -> None:
+        for changed in self._waiting.get((cluster_id, resource), ()):
+            if not changed.done():
+                changed.set_result(None)
+
+    def _wake_all(self, cluster_id: ClusterID) -> None:
+        for waiting, resource in self._waiting:
+            if waiting == cluster_id:
+                self._wake(cluster_id, resource)
+
+    def _forget(self, cluster_id: ClusterID, resource: GroupResource, changed: asyncio.Future[None]) -> None:
+        waiting = self._waiting[cluster_id, resource]
+        waiting.discard(changed)
+        if not waiting:
+            del self._waiting[cluster_id, resource]
 
     def _set_state(self, entry: ClusterEntry) -> None:
         cluster = self._clusters.get(entry.cluster_id)

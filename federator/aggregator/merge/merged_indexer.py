@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from pyroaring import BitMap
 
-from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState
+from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, UNKNOWN, IndexedState
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import Commit, EntryType, ObjectEntry
 from federator.aggregator.merge.postings import Postings
@@ -17,7 +20,9 @@ from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
 from federator.api.selector import FieldPath, LabelOperator, LabelRequirement
-from federator.errors import LedgerError
+
+LOAD_SLICE = 2048
+"""Objects that are loaded at a time: some 30 ms."""
 
 _SEPARATOR = "\0"
 """Between namespace and name in a local key: below every character, so that texts sort as the pair would."""
@@ -57,6 +62,11 @@ class Partition:
     def __len__(self) -> int:
         return len(self._rows_by_key)
 
+    def is_of(self, key: ObjectKey) -> bool:
+        """Whether a key belongs here."""
+        cluster_id, group, resource, _, _ = key
+        return cluster_id == self.cluster_id and (group, resource) == self.group_resource
+
     def row(self, local_key: str) -> int | None:
         """The row of a local key."""
         return self._rows_by_key.get(local_key)
@@ -66,6 +76,15 @@ class Partition:
         self._rows_by_key[local_key] = row
         self.rows.add(row)
         self.namespaces.add(local_key.partition(_SEPARATOR)[0], row)
+
+    def fill(self, rows_by_key: dict[str, int]) -> None:
+        """Takes in its first rows, all at once."""
+        self._rows_by_key = rows_by_key
+        self.rows = BitMap(rows_by_key.values())
+        by_namespace: defaultdict[str, list[int]] = defaultdict(list)
+        for local_key, row in rows_by_key.items():
+            by_namespace[local_key.partition(_SEPARATOR)[0]].append(row)
+        self.namespaces = Postings.of(by_namespace)
 
     def discard(self, local_key: str, row: int) -> None:
         """Lets go of a row."""
@@ -106,21 +125,19 @@ class MergedIndexer:
     number is given away again. Take `references` in the same step as the rows; they stay good for as long as their
     revision is pinned (`federator.aggregator.serve.pins`).
 
-    A row is a number into columns; it costs its local key, two words, and its bits in the indexes. The body stays in
-    the ledger. So that a row's old labels can be taken out of the indexes, they are not kept (some 200 bytes a row) but
-    read again from the ledger's previous entry, and only where a hash of eight bytes says that they changed: most
-    changes are of status alone. Where the ledger does not have that entry any more, every index is searched instead.
+    A row is a number into columns; it costs its local key, a word, and its bits in the indexes. The body stays in the
+    ledger. A row's labels are not kept (some 200 bytes a row): each commit brings what they were before it. Where even
+    the ledger does not know that, since the entry before is damaged, every index is searched instead.
     """
 
     def __init__(self) -> None:
         self._revision = 0
-        self._ledger: Ledger | None = None
         self._partitions: dict[GroupResource, dict[ClusterID, Partition]] = {}
+        self._last_partition: Partition | None = None
         # Columns, by row number.
         self._row_partitions: list[Partition | None] = []
         self._row_keys: list[str] = []
         self._row_revisions = array("Q")
-        self._row_hashes = array("q")
         self._free: list[int] = []
         # Indexes on what may change of an object.
         self._label_keys = Postings()
@@ -143,46 +160,102 @@ class MergedIndexer:
 
     def load(self, ledger: Ledger) -> None:
         """Takes in every present object of a ledger, once, before anything is applied. Blocks until done."""
-        self._ledger = ledger
+        for _ in self.loading(ledger):
+            pass
+
+    def loading(self, ledger: Ledger) -> Iterator[int]:
+        """Does the same bit by bit; yields how many objects were read, every `LOAD_SLICE`.
+
+        Nothing may be read or applied, and nothing appended to the ledger, before the iteration has come to its end.
+        """
         self._revision = ledger.revision
-        for entry in ledger.present():
-            self._upsert(entry)
+        bulk = _Bulk()
+        keys, partitions, revisions = self._row_keys, self._row_partitions, self._row_revisions
+        for row, entry in enumerate(ledger.present()):
+            key, state = entry.key, entry.indexed
+            local_key = key.namespace + _SEPARATOR + key.name
+            keys.append(local_key)
+            partitions.append(self._partition(key))
+            revisions.append(entry.revision)
+            bulk.add(row, state)
+            if not state.is_whole:
+                self._malformed += 1
+            if row % LOAD_SLICE == LOAD_SLICE - 1:
+                yield row + 1
+        self._fill_partitions()
+        self._take_in(bulk)
+
+    def _take_in(self, bulk: _Bulk) -> None:
+        """Indexes rows that are in no index yet."""
+        for key, rows_by_value in bulk.labels.items():
+            values = self._label_values.get(key)
+            if values is None:
+                values = self._label_values[key] = Postings()
+            for value, rows in rows_by_value.items():
+                values.add_all(value, rows)
+            self._label_keys.add_all(key, list(chain.from_iterable(rows_by_value.values())))
+        for node, rows in bulk.nodes.items():
+            self._nodes.add_all(node, rows)
+        for uid, rows in bulk.owners.items():
+            self._owners.add_all(uid, rows)
+
+    def _fill_partitions(self) -> None:
+        rows_of: defaultdict[Partition, list[int]] = defaultdict(list)
+        for row, partition in enumerate(self._row_partitions):
+            if partition is not None:
+                rows_of[partition].append(row)
+        for partition, rows in rows_of.items():
+            partition.fill({self._row_keys[row]: row for row in rows})
 
     def apply(self, commit: Commit) -> None:
         """Takes in the object entries of a commit."""
+        added = _Bulk()
         for entry in commit.entries:
-            if isinstance(entry, ObjectEntry):
-                self._applied_entries += 1
-                if entry.type is EntryType.DELETED:
-                    self._delete(entry)
-                else:
-                    self._upsert(entry)
+            if not isinstance(entry, ObjectEntry):
+                continue
+            self._applied_entries += 1
+            if entry.type is EntryType.ADDED:
+                self._add(entry, added)
+                continue
+            if added.rows:
+                self._take_in(added)
+                added = _Bulk()
+            before = commit.before.get(entry.revision, UNKNOWN)
+            if entry.type is EntryType.DELETED:
+                self._delete(entry, before)
+            else:
+                self._modify(entry, before)
+        self._take_in(added)
         self._revision = commit.revision
 
-    def _upsert(self, entry: ObjectEntry) -> None:
+    def _add(self, entry: ObjectEntry, added: _Bulk) -> None:
         key = entry.key
+        row = self._new_row(self._partition(key), key.namespace + _SEPARATOR + key.name)
+        self._row_revisions[row] = entry.revision
+        self._malformed += not entry.indexed.is_whole
+        added.add(row, entry.indexed)
+
+    def _modify(self, entry: ObjectEntry, before: IndexedState) -> None:
+        key, state = entry.key, entry.indexed
         local_key = key.namespace + _SEPARATOR + key.name
         partition = self._partition(key)
-        state = entry.indexed
-        self._malformed += not state.is_whole
-        state_hash = _hash(state)
         row = partition.row(local_key)
-        if row is None:
+        self._malformed += not state.is_whole
+        if row is None:  # the state before was damaged, and so could not be loaded
             row = self._new_row(partition, local_key)
             self._index(row, state, NOTHING_INDEXED)
-        elif state_hash != self._row_hashes[row]:
-            self._index(row, state, self._previous_state(entry, row))
+        elif state != before:
+            self._index(row, state, self._known(before, row))
         self._row_revisions[row] = entry.revision
-        self._row_hashes[row] = state_hash
 
-    def _delete(self, entry: ObjectEntry) -> None:
+    def _delete(self, entry: ObjectEntry, before: IndexedState) -> None:
         key = entry.key
         local_key = key.namespace + _SEPARATOR + key.name
         partition = self._partition(key)
         row = partition.row(local_key)
         if row is None:
             return
-        self._index(row, NOTHING_INDEXED, self._previous_state(entry, row))
+        self._index(row, NOTHING_INDEXED, self._known(before, row))
         partition.discard(local_key, row)
         if not partition:
             self._drop(partition)
@@ -191,6 +264,13 @@ class MergedIndexer:
         self._free.append(row)
 
     def _partition(self, key: ObjectKey) -> Partition:
+        partition = self._last_partition  # entries of one commit mostly share it
+        if partition is not None and partition.is_of(key):
+            return partition
+        partition = self._last_partition = self._find_partition(key)
+        return partition
+
+    def _find_partition(self, key: ObjectKey) -> Partition:
         by_cluster = self._partitions.setdefault(key.group_resource, {})
         partition = by_cluster.get(key.cluster_id)
         if partition is None:
@@ -198,6 +278,7 @@ class MergedIndexer:
         return partition
 
     def _drop(self, partition: Partition) -> None:
+        self._last_partition = None
         by_cluster = self._partitions[partition.group_resource]
         del by_cluster[partition.cluster_id]
         if not by_cluster:
@@ -213,18 +294,13 @@ class MergedIndexer:
             self._row_partitions.append(partition)
             self._row_keys.append(local_key)
             self._row_revisions.append(0)
-            self._row_hashes.append(0)
         partition.add(local_key, row)
         return row
 
-    def _previous_state(self, entry: ObjectEntry, row: int) -> IndexedState:
-        """What the indexes hold of a row; where that cannot be known, takes the row out of them."""
-        try:
-            previous = self._ledger.entry(entry.previous_revision) if self._ledger else None
-        except LedgerError:  # a damaged record must not keep later ones out
-            previous = None
-        if previous is not None:
-            return previous.indexed
+    def _known(self, before: IndexedState, row: int) -> IndexedState:
+        """What the indexes hold of a row; where that is unknown, takes the row out of them."""
+        if before is not UNKNOWN:
+            return before
         self._searched += 1
         for postings in (self._label_keys, *self._label_values.values(), self._nodes, self._owners):
             postings.discard_everywhere(row)
@@ -315,6 +391,18 @@ class MergedIndexer:
             for cluster_id, partition in by_cluster.items()
         }
 
+    def objects_by_type(self) -> Mapping[GroupResource, int]:
+        """Returns how many objects there are of each type."""
+        return {
+            group_resource: sum(map(len, by_cluster.values()))
+            for group_resource, by_cluster in self._partitions.items()
+        }
+
+    def sample(self, resource: GroupResource, most: int) -> list[int]:
+        """Returns the revisions of some objects of a type, drawn at random from all clusters, each once."""
+        rows = BitMap().union(*(partition.rows for partition in self._partitions.get(resource, {}).values()))
+        return [self._row_revisions[rows[place]] for place in random.sample(range(len(rows)), min(most, len(rows)))]
+
     def statistics(self) -> Mapping[str, int]:
         """Objects, entries of each index, entries applied, bodies malformed, and rows that had to be searched for."""
         return {
@@ -374,13 +462,41 @@ class MergedIndexer:
         return self._candidates(partitions, "", value) if value else BitMap()
 
 
+class _Bulk:
+    """Rows by what the indexes say of them, collected to be added together: several times as fast as one by one."""
+
+    __slots__ = ("labels", "nodes", "owners", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.labels: dict[str, dict[str, list[int]]] = {}
+        self.nodes: dict[str, list[int]] = {}
+        self.owners: dict[str, list[int]] = {}
+
+    def add(self, row: int, state: IndexedState) -> None:
+        self.rows += 1
+        for key, value in state.labels.items():
+            values = self.labels.get(key)
+            if values is None:
+                values = self.labels[key] = {}
+            _append(values, value, row)
+        if state.node_name:
+            _append(self.nodes, state.node_name, row)
+        if state.owner_uids:
+            for uid in set(state.owner_uids):
+                _append(self.owners, uid, row)
+
+
+def _append(rows_by_value: dict[str, list[int]], value: str, row: int) -> None:
+    rows = rows_by_value.get(value)
+    if rows is None:
+        rows_by_value[value] = [row]
+    else:
+        rows.append(row)
+
+
 def sorted_references(references: References) -> Iterator[ObjectReference]:
     """Yields the references of one partition by namespace and name."""
     for key, revision in sorted(references.keys):
         namespace, _, name = key.partition(_SEPARATOR)
         yield ObjectReference(namespace, name, revision)
-
-
-def _hash(state: IndexedState) -> int:
-    """Of a state, equal for equal states. Two different ones share a hash once in 2^64 changes."""
-    return hash((tuple(state.labels.items()), state.node_name, state.owner_uids))

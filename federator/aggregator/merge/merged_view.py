@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import Commit
@@ -35,9 +35,14 @@ class MergedView:
 
     def load(self, ledger: Ledger) -> None:
         """Takes in the present state of a ledger, once, before anything is applied. Blocks until done."""
+        for _ in self.loading(ledger):
+            pass
+
+    def loading(self, ledger: Ledger) -> Iterator[int]:
+        """Does the same bit by bit; yields how many objects were read. It is to be iterated to its end, and alone."""
         self.types.load(ledger)
         self.freshness.load(ledger)
-        self.indexer.load(ledger)
+        yield from self.indexer.loading(ledger)
 
     def apply(self, commit: Commit) -> None:
         """Takes in a commit; the ledger's commit listener calls it for every one, in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyroaring import BitMap
 
@@ -27,6 +27,13 @@ class Postings:
     def __init__(self) -> None:
         self._rows: dict[str, _Rows] = {}
 
+    @classmethod
+    def of(cls, rows_by_value: Mapping[str, list[int]]) -> Postings:
+        """Takes in values with the rows that have them, each row once and at least one."""
+        postings = cls()
+        postings._rows = {value: _compact(rows) for value, rows in rows_by_value.items()}
+        return postings
+
     def add(self, value: str, row: int) -> None:
         """Says that a row, which did not have the value, has it."""
         rows = self._rows.get(value)
@@ -37,6 +44,16 @@ class Postings:
         else:
             several = (rows, row) if isinstance(rows, int) else (*rows, row)
             self._rows[value] = several if len(several) < SMALL else BitMap(several)
+
+    def add_all(self, value: str, more: list[int]) -> None:
+        """Says that rows, none of which had the value, have it; each once, and at least one."""
+        rows = self._rows.get(value)
+        if rows is None:
+            self._rows[value] = _compact(more)
+        elif isinstance(rows, BitMap):
+            rows.update(more)
+        else:
+            self._rows[value] = _compact([rows, *more] if isinstance(rows, int) else [*rows, *more])
 
     def discard(self, value: str, row: int) -> None:
         """Says that a row does not have the value, whether or not it had."""
@@ -71,6 +88,12 @@ class Postings:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+
+def _compact(rows: list[int]) -> _Rows:
+    if len(rows) >= SMALL:
+        return BitMap(rows)
+    return rows[0] if len(rows) == 1 else tuple(rows)
 
 
 def _bitmap(rows: _Rows) -> BitMap:

@@ -15,6 +15,9 @@ from federator.aggregator.merge.merged_indexer import ObjectReference, sorted_re
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.serve.completeness import asked_freshness, cluster_freshness
+from federator.aggregator.serve.encoding import OBJECTS
+from federator.aggregator.serve.freshness_answers import FreshnessAnswers
+from federator.aggregator.serve.freshness_gate import FreshnessGate
 from federator.aggregator.serve.listing import Listing
 from federator.aggregator.serve.messages import (
     checked_name,
@@ -25,6 +28,7 @@ from federator.aggregator.serve.messages import (
 )
 from federator.aggregator.serve.object_state import ObjectState
 from federator.aggregator.serve.pins import Pins
+from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import (
     DEFAULT_BOOKMARK_INTERVAL,
     MAX_BOOKMARK_INTERVAL,
@@ -75,6 +79,8 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         self._hub = hub
         self._write_seconds = write_seconds
         self._pins = Pins()
+        self._gate = FreshnessGate(view.freshness, view.types)
+        self._freshness_answers = FreshnessAnswers(view, ledger)
         self._answers: Counter[str] = Counter()
 
     @property
@@ -87,12 +93,14 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         return {
             **{f"answers_{name}": number for name, number in self._answers.items()},
             "pinned_readers": self._pins.readers,
+            **self._gate.statistics(),
             **self._hub.statistics(),
         }
 
     @aio_error_boundary
     async def Get(self, request: inventory_pb2.GetRequest, context: Context) -> inventory_pb2.GetResponse:  # noqa: N802
         """Reads one object."""
+        await self._wait_until_fresh(request)
         selection = self._selection_of_one(request)
         found = self._view.indexer.references(self._view.indexer.select(selection))
         (resource,) = selection.resources
@@ -115,45 +123,53 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     @aio_writer_boundary
     async def List(self, request: inventory_pb2.ListRequest, context: Context) -> None:  # noqa: N802
         """Reads everything selected."""
+        await self._wait_until_fresh(request)
         selection = selection_from_proto(request.selection, self._view.types)
         fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
         listing = Listing(self._view, self._ledger, selection, limit=request.limit)
         complete = all(cluster.is_complete for cluster in fresh)
-        last = inventory_pb2.ListResponse()
+        last = b""
         with self._pins.hold(listing.revision):
             async with aclosing(listing.pages()) as pages:
                 async for page in pages:
-                    if last.objects:
+                    if last:
                         await self._write(context, last)
-                    last = inventory_pb2.ListResponse(objects=page)
-        last.summary.revision = listing.revision
-        last.summary.cursor = self._ledger.cursors.encode(listing.revision)
-        last.summary.total = listing.total
-        last.summary.complete = complete
-        last.summary.clusters.extend(map(cluster_freshness_to_proto, fresh))
+                    last = OBJECTS.encode(page)
+        if listing.left_out:
+            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+            complete = False
+        summary = inventory_pb2.ListSummary(
+            revision=listing.revision,
+            cursor=self._ledger.cursors.encode(listing.revision),
+            total=listing.total,
+            complete=complete,
+            clusters=map(cluster_freshness_to_proto, fresh),
+        )
         self._count_answer("list", complete=complete)
-        await self._write(context, last)
+        await self._write(context, last + inventory_pb2.ListResponse(summary=summary).SerializeToString())
 
     @aio_writer_boundary
     async def Watch(self, request: inventory_pb2.WatchRequest, context: Context) -> None:  # noqa: N802
         """Streams what happens to everything selected."""
         selection = selection_from_proto(request.selection, self._view.types)
-        self._freshness(selection)  # refuses unknown clusters
+        asked_freshness(self._view, self._ledger.clusters(), selection)  # refuses unknown clusters
+        after = self._position(request.cursor)
+        await self._wait_until_fresh(request)
         seconds = request.bookmark_interval_ms / 1000 or DEFAULT_BOOKMARK_INTERVAL
         watch = Watch(
             self._hub,
             self._view,
             self._ledger,
             self._pins,
-            selection,
-            after=self._position(request.cursor),
+            Question(selection, request.with_previous),
+            after=after,
             bookmark_interval=min(MAX_BOOKMARK_INTERVAL, max(MIN_BOOKMARK_INTERVAL, seconds)),
-            freshness=lambda: self._freshness(selection),
+            freshness=lambda: self._freshness_answers.of(selection),
         )
         with self._hub.watching(watch):
-            async with aclosing(watch.responses()) as responses:
-                async for response in responses:
-                    await self._write(context, response, watch.cursor)
+            async with aclosing(watch.messages()) as messages:
+                async for message in messages:
+                    await self._write(context, message.encoded, watch.cursor)
 
     @aio_error_boundary
     async def ListClusters(  # noqa: N802
@@ -206,24 +222,28 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     def _message(self, reference: ObjectReference) -> inventory_pb2.InventoryObject:
         entry = self._ledger.entry(reference.revision)
         assert entry is not None, "the newest state of a present object is never compacted"
-        return ObjectState(entry, self._view.types).message
+        return ObjectState(entry, self._ledger.bodies, self._view.types).message
 
     def _position(self, cursor: bytes) -> int | None:
         if not cursor:
             return None
         revision = self._ledger.cursors.decode(cursor)
         if revision > self._hub.revision:
+            self._hub.flush()  # it may be of a list
+        if revision > self._hub.revision:
             raise CursorAhead(revision, self._hub.revision)
         return revision
 
-    def _freshness(self, selection: Selection) -> list[inventory_pb2.ClusterFreshness]:
-        fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
-        return [cluster_freshness_to_proto(cluster) for cluster in fresh]
+    async def _wait_until_fresh(
+        self, request: inventory_pb2.GetRequest | inventory_pb2.ListRequest | inventory_pb2.WatchRequest
+    ) -> None:
+        conditions = self._gate.conditions(request.fresh_as_of)
+        await self._gate.wait(conditions, request.fresh_within_ms)
 
     def _count_answer(self, method: str, *, complete: bool) -> None:
         self._answers[f"{method}_{'complete' if complete else 'partial'}"] += 1
 
-    async def _write(self, context: Context, message: object, cursor: bytes = b"") -> None:
+    async def _write(self, context: Context, message: bytes, cursor: bytes = b"") -> None:
         """Sends a message, or gives up on a client that does not take it."""
         try:
             async with asyncio.timeout(self._write_seconds):

@@ -6,6 +6,7 @@ from federator.aggregator.ledger.records import ClusterEntry, ClusterRecord
 from federator.aggregator.merge.freshness import ClusterFreshness, TypeFreshness
 from federator.aggregator.merge.resource_types import ResourceTypes, ServedType
 from federator.aggregator.merge.selection import Selection
+from federator.api.cluster import ClusterState
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2, types_pb2
@@ -94,7 +95,25 @@ def cluster_event_to_proto(entry: ClusterEntry) -> inventory_pb2.ClusterEvent:
         if entry.previous_state
         else types_pb2.CLUSTER_STATE_UNSPECIFIED,
         reason=entry.reason,
+        transition=transition(entry.previous_state, entry.state),
     )
+
+
+def transition(previous: ClusterState | None, state: ClusterState) -> inventory_pb2.ClusterTransition.ValueType:
+    """Returns what a step from one state to another means; UNSPECIFIED for a step in between."""
+    match previous, state:
+        case _, ClusterState.REMOVED:
+            return inventory_pb2.CLUSTER_TRANSITION_REMOVED
+        case None | ClusterState.REMOVED, _:
+            return inventory_pb2.CLUSTER_TRANSITION_JOINED
+        case _, ClusterState.STALE:
+            return inventory_pb2.CLUSTER_TRANSITION_STALE
+        case ClusterState.JOINING | ClusterState.SYNCING, ClusterState.LIVE:
+            return inventory_pb2.CLUSTER_TRANSITION_SYNCED
+        case _, ClusterState.LIVE:
+            return inventory_pb2.CLUSTER_TRANSITION_RECOVERED
+        case _:
+            return inventory_pb2.CLUSTER_TRANSITION_UNSPECIFIED
 
 
 def served_type_to_proto(served: ServedType) -> inventory_pb2.ServedType:

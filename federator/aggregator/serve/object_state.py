@@ -1,4 +1,4 @@
-"""One state of one object, decoded as far as somebody asked for it, and once."""
+"""One state of one object, decoded as far as somebody asked for it, and encoded once for all who get it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from federator.aggregator.ledger.indexed_state import IndexedState, read_indexed_state
 from federator.aggregator.ledger.records import ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME
+from federator.aggregator.serve.encoding import BODY
 from federator.api.key import ObjectKey
 from federator.api.selector import FieldPath, read_field
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
-from federator.wire.body import decode_body
+from federator.wire.body import BodyCodec
 
-OVERHEAD_BYTES = 512
-"""Counted for a decoded state besides its JSON: the message's other fields, labels and what holds them."""
+OVERHEAD_BYTES = 256
+"""Counted for what is kept of a state besides its bytes: the state itself and what holds it."""
 
 
 def _uncounted(_: int) -> None:
@@ -27,20 +27,26 @@ def _uncounted(_: int) -> None:
 class ObjectState:
     """What a ledger entry says about its object.
 
-    Decoding is lazy and its results are kept, since one state may be looked at by every watcher. What is kept is told
-    to `count` in bytes; the decoded object as a whole is not kept beyond `settle`.
+    Decoding and encoding are lazy and their results are kept, since one state may be looked at by every watcher. What
+    is kept is told to `count` in bytes; the decoded object as a whole is not kept beyond `settle`.
     """
 
-    __slots__ = ("_count", "_decoded", "_entry", "_fields", "_indexed", "_message", "_size", "_types")
+    __slots__ = ("_bodies", "_body_size", "_count", "_decoded", "_encoded", "_entry", "_fields", "_types")
 
-    def __init__(self, entry: ObjectEntry, types: ResourceTypes, count: Callable[[int], None] = _uncounted) -> None:
+    def __init__(
+        self,
+        entry: ObjectEntry,
+        bodies: BodyCodec,
+        types: ResourceTypes,
+        count: Callable[[int], None] = _uncounted,
+    ) -> None:
         self._entry = entry
+        self._bodies = bodies
         self._types = types
         self._count = count
-        self._message: inventory_pb2.InventoryObject | None = None
-        self._size = 0
-        self._indexed: IndexedState | None = None
-        self._fields: dict[FieldPath, str | None] = {}
+        self._encoded = b""
+        self._body_size = 0
+        self._fields: dict[FieldPath, str | None] | None = None
         self._decoded: object = None
 
     @property
@@ -49,23 +55,27 @@ class ObjectState:
         return self._entry.key
 
     @property
+    def encoded(self) -> bytes:
+        """The object as clients get it: an encoded InventoryObject."""
+        if not self._encoded:
+            self._encoded = self._encode()
+            self._count(len(self._encoded) + OVERHEAD_BYTES)
+        return self._encoded
+
+    @property
     def message(self) -> inventory_pb2.InventoryObject:
-        """The object as clients get it; not to be changed."""
-        if self._message is None:
-            self._message = self._new_message()
-            self._size = self._message.ByteSize() + OVERHEAD_BYTES
-            self._count(self._size)
-        return self._message
+        """The object as a message, anew with each call."""
+        return inventory_pb2.InventoryObject.FromString(self.encoded)
 
     @property
     def size(self) -> int:
-        """Bytes of the message, about."""
-        return self._size or self.message.ByteSize() + OVERHEAD_BYTES
+        """Bytes of the message."""
+        return len(self.encoded)
 
     @property
     def labels(self) -> Mapping[str, str]:
         """Its labels."""
-        return self._read_indexed().labels
+        return self._entry.indexed.labels
 
     def field(self, path: FieldPath) -> str | None:
         """A field, as `federator.api.selector.read_field` returns it."""
@@ -74,7 +84,9 @@ class ObjectState:
         if path == NAMESPACE:
             return self.key.namespace
         if path == NODE_NAME:
-            return self._read_indexed().node_name
+            return self._entry.indexed.node_name
+        if self._fields is None:
+            self._fields = {}
         if path not in self._fields:
             value = self._fields[path] = read_field(self._decode(), path)
             self._count(OVERHEAD_BYTES + len(value or ""))
@@ -84,9 +96,11 @@ class ObjectState:
         """Lets go of the decoded object: its fields have been asked for."""
         self._decoded = None
 
-    def _new_message(self) -> inventory_pb2.InventoryObject:
+    def _encode(self) -> bytes:
         entry, key = self._entry, self._entry.key
-        return inventory_pb2.InventoryObject(
+        body = _raw(entry, self._bodies)
+        self._body_size = len(body)
+        message = inventory_pb2.InventoryObject(
             cluster_id=key.cluster_id,
             group=key.group,
             version=entry.api_version.rpartition("/")[2],
@@ -97,25 +111,22 @@ class ObjectState:
             uid=entry.uid,
             resource_version=entry.resource_version,
             revision=entry.revision,
-            body=_raw(entry),
         )
-
-    def _read_indexed(self) -> IndexedState:
-        if self._indexed is None:
-            self._indexed = read_indexed_state(self.message.body)
-        return self._indexed
+        # The body last, so that it can be read where it stands.
+        return b"".join((message.SerializeToString(), BODY.prefix(len(body)), body))
 
     def _decode(self) -> object:
         if self._decoded is None:
+            encoded = self.encoded
             try:
-                self._decoded = msgspec.json.decode(self.message.body)
+                self._decoded = msgspec.json.decode(memoryview(encoded)[len(encoded) - self._body_size :])
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 self._decoded = {}  # not an object any apiserver serves: it has no fields
         return self._decoded
 
 
-def _raw(entry: ObjectEntry) -> bytes:
+def _raw(entry: ObjectEntry, bodies: BodyCodec) -> bytes:
     try:
-        return decode_body(entry.body)
+        return bodies.decode(entry.body)
     except InvalidInput:
         return b""  # as the merged Indexer sees it

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
-from federator.aggregator.merge.selection import Selection
+from federator.aggregator.serve.audience import Audience
+from federator.aggregator.serve.encoding import EVENTS, OBJECT
 from federator.aggregator.serve.listing import Listing
+from federator.aggregator.serve.message_builder import Message, MessageBuilder, event_name
 from federator.aggregator.serve.pins import Pins
-from federator.aggregator.serve.response_builder import ResponseBuilder, event_name
+from federator.aggregator.serve.question import Question
+from federator.aggregator.serve.segment import SLICE
 from federator.aggregator.serve.watch_hub import WatchHub
+from federator.errors import AggregatorUnreachable
 from federator.v1 import inventory_pb2
 
 DEFAULT_BOOKMARK_INTERVAL = 10.0
@@ -21,10 +26,8 @@ DEFAULT_BOOKMARK_INTERVAL = 10.0
 MIN_BOOKMARK_INTERVAL = 1.0
 MAX_BOOKMARK_INTERVAL = 3600.0
 
-SLICE = 64
-"""Entries looked at before the event loop gets a turn: at 20 µs for one not decoded yet, about a millisecond."""
-
-Freshness = Callable[[], Sequence[inventory_pb2.ClusterFreshness]]
+Freshness = Callable[[], bytes]
+"""Returns the freshness of the asked clusters now, as encoded fields of a WatchEvent."""
 
 
 class Watch:
@@ -39,12 +42,32 @@ class Watch:
     - *Bookmarkable*: a bookmark's cursor is never ahead of an event that is still to come.
 
     The watch is live while its position is in the hub's ring, and lagging while it reads the ledger instead; the client
-    sees no difference. It keeps no queue: a client that does not read holds one message and a position.
+    sees no difference. It keeps no queue: a client that does not read holds one message and a position. What equal
+    watches are sent at about the same time are the same bytes.
+
+    A watch of a hub that closes ends with what is there, or what of it the client takes in time, and a last bookmark.
+    One that is lagging then ends where it is.
 
     Attributes:
         position: revision up to which everything was looked at.
         cursor: the last cursor the client was handed; empty before INITIAL_END.
+        is_waiting: whether it has sent everything that concerns it.
     """
+
+    __slots__ = (
+        "_bookmark_at",
+        "_bookmark_interval",
+        "_freshness",
+        "_hub",
+        "_is_new",
+        "_ledger",
+        "_pins",
+        "_question",
+        "_view",
+        "cursor",
+        "is_waiting",
+        "position",
+    )
 
     def __init__(
         self,
@@ -52,7 +75,7 @@ class Watch:
         view: MergedView,
         ledger: Ledger,
         pins: Pins,
-        selection: Selection,
+        question: Question,
         *,
         after: int | None,
         bookmark_interval: float,
@@ -60,132 +83,123 @@ class Watch:
     ) -> None:
         """Begins after a revision, or with the present state where `after` is None."""
         self.position = hub.revision if after is None else after
+        self.is_waiting = False
         self.cursor = b"" if after is None else ledger.cursors.encode(after)
         self._hub = hub
         self._view = view
         self._ledger = ledger
         self._pins = pins
-        self._selection = selection
+        self._question = question
         self._is_new = after is None
         self._bookmark_interval = bookmark_interval
         self._bookmark_at = 0.0
         self._freshness = freshness
 
-    async def responses(self) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
+    async def messages(self) -> AsyncGenerator[Message, None]:
         """Yields messages until cancelled.
 
         Raises:
             CursorExpired: the history after the position is compacted.
             AggregatorUnreachable: the hub was closed.
         """
-        async with aclosing(self._messages()) as messages:
-            async for message in messages:
-                yield message
-                self.cursor = message.events[-1].cursor  # it was taken, or we would not be here
+        with self._hub.audience(self._question) as audience:
+            try:
+                async with aclosing(self._messages(audience)) as messages:
+                    async for message in messages:
+                        yield message
+                        self.cursor = message.cursor  # it was taken, or we would not be here
+            finally:
+                self._hub.clock.forget(self)
 
-    async def _messages(self) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
+    async def _messages(self, audience: Audience) -> AsyncGenerator[Message, None]:
+        hub = self._hub
+        hub.flush()  # what was committed before the watch began is there, and a list ends where a publication does
         if self._is_new:
             async with aclosing(self._present_state()) as messages:
                 async for message in messages:
                     yield message
-        self._schedule_bookmark()
+        self._schedule_bookmark(audience)
         while True:
-            async with aclosing(self._replay() if self._is_lagging else self._live()) as messages:
+            async with aclosing(self._available(audience)) as messages:
                 async for message in messages:
                     yield message
-            if self._is_bookmark_due:
+            is_closed = hub.is_closed
+            if is_closed or self._is_bookmark_due:
                 yield self._mark(inventory_pb2.WATCH_EVENT_TYPE_BOOKMARK)
-                self._schedule_bookmark()
-            await self._hub.wait(self.position, self._bookmark_at)
+                self._schedule_bookmark(audience)
+            if is_closed:
+                raise _closing()
+            await hub.wait(self, audience)
 
-    async def _present_state(self) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
-        listing = Listing(self._view, self._ledger, self._selection)
+    async def _present_state(self) -> AsyncGenerator[Message, None]:
+        listing = Listing(self._view, self._ledger, self._question.selection)
         self.position = listing.revision
+        head = inventory_pb2.WatchEvent(
+            type=inventory_pb2.WATCH_EVENT_TYPE_ADDED, revision=listing.revision
+        ).SerializeToString()
         with self._pins.hold(listing.revision):
             async with aclosing(listing.pages()) as pages:
                 async for page in pages:
-                    response = inventory_pb2.WatchResponse()
-                    for message in page:
-                        response.events.add(
-                            type=inventory_pb2.WATCH_EVENT_TYPE_ADDED, revision=listing.revision, object=message
-                        )
+                    parts: list[bytes] = []
+                    for encoded in page:
+                        prefix = OBJECT.prefix(len(encoded))
+                        parts += (EVENTS.prefix(len(head) + len(prefix) + len(encoded)), head, prefix, encoded)
                     self._hub.events["ADDED"] += len(page)
-                    yield response
+                    yield Message(b"".join(parts), b"")
+                    if self._hub.is_closed:
+                        raise _closing()
             yield self._mark(inventory_pb2.WATCH_EVENT_TYPE_INITIAL_END)
 
-    async def _live(self) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
-        """Takes from the ring what is there now."""
-        builder = ResponseBuilder(self._hub.events)
-        newest = self._hub.revision
-        looked_at = 0
-        while self.position < newest:
-            commit = self._hub.next_commit(self.position)
-            if commit is None:
-                if not self._is_lagging:  # else the ring moved on while the client took its time
-                    self.position = newest
-                break
-            if commit.may_concern(self._selection.resources):
-                for change in commit.changes:
-                    event = change.event(self._selection) if change.revision > self.position else None
-                    for response in builder.add(event, commit.revision) if event else ():
-                        yield response
-                    looked_at += 1
-                    if looked_at % SLICE == 0:
-                        await asyncio.sleep(0)
-            self.position = commit.revision
-        for response in builder.take_all():
-            yield response
+    async def _available(self, audience: Audience) -> AsyncGenerator[Message, None]:
+        """What was published after the position, until there is no more or a bookmark is due.
 
-    async def _replay(self) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
-        """Reads from the ledger until the ring is reached or a bookmark is due.
-
-        The ledger does not tell where its commits end, but all entries of one have the same time. So entries of one
-        time are kept together, which may join commits and never splits one.
+        The event loop gets a turn whenever a slice was looked at for the first time.
         """
-        builder = ResponseBuilder(self._hub.events)
-        time_ms: int | None = None
-        while self._is_lagging:
-            entries = self._ledger.read(self.position, SLICE)
-            if not entries:
-                self.position = self._hub.floor
-            for entry in entries:
-                floor = self._hub.floor
-                if entry.revision > floor:  # a commit ends at the floor
-                    self.position = floor
-                    break
-                if time_ms not in {None, entry.time_ms} and self._is_bookmark_due:
-                    for response in builder.take_all():
-                        yield response
-                    return
-                time_ms = entry.time_ms
-                event = self._hub.change(entry).event(self._selection)
-                for response in builder.add(event, time_ms) if event else ():
-                    yield response
-                self.position = entry.revision
-            for response in builder.take_closed():
-                yield response
-            await asyncio.sleep(0)
-        for response in builder.take_all():
-            yield response
-
-    @property
-    def _is_lagging(self) -> bool:
-        return self.position < self._hub.floor
+        hub, resources = self._hub, self._question.selection.resources
+        builder = MessageBuilder(hub.events)
+        looked_at = 0
+        while True:
+            if self.position >= audience.concerned_at:
+                self.position = max(self.position, hub.revision)
+                break
+            segment = hub.segment_after(self.position)
+            if segment is None:
+                break
+            if segment.may_concern(resources):
+                portion = hub.portions.find(segment, self.position, audience)
+                if portion is None:
+                    portion = hub.portions.evaluate(segment, self.position, audience)
+                    looked_at += len(segment.changes)
+                if portion.events or segment.ends_commit:
+                    for message in builder.add(portion, ends_commit=segment.ends_commit):
+                        yield message
+            else:
+                looked_at += 1
+            self.position = segment.revision
+            if segment.ends_commit and (self._is_bookmark_due or (hub.is_closed and self.position < hub.floor)):
+                break
+            if looked_at >= SLICE:
+                looked_at = 0
+                await asyncio.sleep(0)
+        for message in builder.take_all():
+            yield message
 
     @property
     def _is_bookmark_due(self) -> bool:
         return asyncio.get_running_loop().time() >= self._bookmark_at
 
-    def _schedule_bookmark(self) -> None:
+    def _schedule_bookmark(self, audience: Audience) -> None:
         self._bookmark_at = asyncio.get_running_loop().time() + self._bookmark_interval
+        self._hub.clock.schedule(self, self._bookmark_at, partial(self._hub.wake, self, audience))
 
-    def _mark(self, event_type: inventory_pb2.WatchEventType.ValueType) -> inventory_pb2.WatchResponse:
+    def _mark(self, event_type: inventory_pb2.WatchEventType.ValueType) -> Message:
         """A message of one event that says: everything up to the position has been sent."""
         self._hub.events[event_name(event_type)] += 1
-        mark = inventory_pb2.WatchEvent(
-            type=event_type,
-            revision=self.position,
-            cursor=self._ledger.cursors.encode(self.position),
-            freshness=self._freshness(),
-        )
-        return inventory_pb2.WatchResponse(events=[mark])
+        cursor = self._ledger.cursors.encode(self.position)
+        mark = inventory_pb2.WatchEvent(type=event_type, revision=self.position, cursor=cursor).SerializeToString()
+        mark += self._freshness()
+        return Message(EVENTS.prefix(len(mark)) + mark, cursor)
+
+
+def _closing() -> AggregatorUnreachable:
+    return AggregatorUnreachable("the aggregator", "it is shutting down")

@@ -9,63 +9,51 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Protocol
 
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import ClusterEntry, Commit, Entry, ObjectEntry
+from federator.aggregator.ledger.records import Commit, Entry
 from federator.aggregator.merge.resource_types import ResourceTypes
-from federator.aggregator.serve.change import Change
-from federator.api.resource import GroupResource
-from federator.errors import AggregatorUnreachable, CursorExpired, WatchTooSlow
+from federator.aggregator.serve.audience import Audience, Audiences
+from federator.aggregator.serve.bookmark_clock import BookmarkClock
+from federator.aggregator.serve.portions import Portions
+from federator.aggregator.serve.question import Question
+from federator.aggregator.serve.replay import Replay
+from federator.aggregator.serve.segment import SLICE, Segment
+from federator.errors import AggregatorUnreachable, CursorExpired, LimitReached, WatchTooSlow
 
 MAX_ENTRIES = 8192
 """Entries in the ring: 8 s at 1,000 changes a second, longer than any pause a healthy watcher makes."""
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes in the ring, bodies as stored and whatever watchers had decoded of them."""
+"""Bytes in the ring, bodies as stored and whatever watchers had decoded and encoded of them."""
 
-ENTRY_BYTES = 512
-"""Counted for an entry besides its body."""
+MAX_WATCHES = 20_000
+"""Watches at once: each takes up to 32 KiB while idle, so these take 640 MB."""
 
+MESSAGE_SECONDS = 50e-6
+"""About what one message of a stream costs, whatever is in it."""
 
-class PublishedCommit:
-    """A commit in the ring.
+MIN_PAUSE = 0.001
+MAX_PAUSE = 0.02
+"""Bounds of the seconds between two publications under load, whatever the number of watchers."""
 
-    Attributes:
-        revision: newest revision after it.
-        changes: its entries.
-        bytes: what it counts in the ring: bodies as stored, and what has been decoded of them.
-        hub: whose ring it is in; None once it left.
-    """
-
-    __slots__ = ("_resources", "bytes", "changes", "hub", "revision")
-
-    def __init__(self, commit: Commit, ledger: Ledger, types: ResourceTypes, hub: WatchHub) -> None:
-        self.revision = commit.revision
-        self.bytes = sum(map(_stored_bytes, commit.entries))
-        self.changes = tuple(Change(entry, ledger, types, self._grow) for entry in commit.entries)
-        self.hub: WatchHub | None = hub
-        self._resources = {_resource_of(entry) for entry in commit.entries}
-
-    def may_concern(self, resources: frozenset[GroupResource]) -> bool:
-        """Whether a watcher of these types has to look at the changes."""
-        return None in self._resources or not self._resources.isdisjoint(resources)
-
-    def _grow(self, number: int) -> None:
-        self.bytes += number
-        if self.hub is not None:
-            self.hub.grow(number)
+_READ = 512
 
 
 class Watcher(Protocol):
-    """What the hub has to know of a watch."""
+    """What the hub has to know of a watch.
 
-    @property
-    def position(self) -> int:
-        """Revision up to which everything has been handed to its client."""
-        ...
+    Attributes:
+        position: revision up to which it has read; the hub moves it past what does not concern a watch that waits.
+        is_waiting: whether it has read everything that concerns it.
+    """
+
+    position: int
+    is_waiting: bool
 
 
 class WatchHub:
@@ -73,38 +61,56 @@ class WatchHub:
 
     What holds:
 
-    - *In order, complete*: `next_commit` returns the first commit after a position that is at or after `floor`;
-      none is left out.
+    - *In order, complete*: `segment_after` returns what follows a position, and none is left out.
     - *Bounded*: by `max_entries` and `max_bytes`, in which what watchers have decoded counts. Beyond either the oldest
-      commits leave, and a watcher behind them becomes lagging. The newest commit always stays.
+      leave, and a watcher behind them becomes lagging. The newest commit always stays.
     - *Decided alike*: a live and a lagging watcher see an entry through the same `Change`.
+    - *Waking whom it may concern*: a commit costs nothing for watchers of other types, clusters, namespaces or names.
+    - *Together*: commits that come at once are published together. At rest a commit is published in the next step of
+      the event loop. Under load there is a pause between two publications of twice the time that their messages take:
+      a message costs the same whatever is in it, so this bounds what watchers cost, and shares it out evenly.
 
     Compaction must stay at or below `floor`: an entry's previous state is read from the ledger.
     """
 
     def __init__(
-        self, ledger: Ledger, types: ResourceTypes, *, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES
+        self,
+        ledger: Ledger,
+        types: ResourceTypes,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        max_watches: int = MAX_WATCHES,
     ) -> None:
-        """Starts at the ledger's present revision.
+        """Starts at the ledger's present revision, with nothing in the ring.
 
         Args:
             ledger: where entries' previous states are.
             types: tells the kinds of objects.
             max_entries: bound of the ring.
             max_bytes: bound of the ring.
+            max_watches: how many may be open at once.
         """
         self._ledger = ledger
         self._types = types
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._ring: deque[PublishedCommit] = deque()
+        self._max_watches = max_watches
+        self._ring: deque[Segment] = deque()
         self._entries = 0
         self._bytes = 0
         self._revision = self._floor = ledger.revision
-        self._published = asyncio.Event()
+        self._pending: list[tuple[int, Entry]] = []
+        self._publication: asyncio.Handle | None = None
+        self._published_at = 0.0
+        self._pause = MIN_PAUSE
+        self._replay = Replay(ledger, types)
+        self._audiences = Audiences()
         self._is_closed = False
         self._watchers: set[Watcher] = set()
         self._ends: Counter[str] = Counter()
+        self.portions = Portions()
+        self.clock = BookmarkClock()
         self.events: Counter[str] = Counter()
 
     @property
@@ -114,68 +120,136 @@ class WatchHub:
 
     @property
     def floor(self) -> int:
-        """Revision after which every commit is in the ring."""
+        """Revision after which everything published is in the ring; a commit ends there."""
         return self._floor
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether every watch is to end."""
+        return self._is_closed
+
+    def load(self) -> None:
+        """Fills the ring with the newest history, once, before anything is published. Blocks until done.
+
+        So watchers that come back after a restart find there, decoded once for all of them, what they have missed.
+        """
+        start = max(self._ledger.oldest_revision, self._revision - self._max_entries)
+        position = start
+        for time_ms, entries in groupby(self._history(start), key=lambda entry: entry.time_ms):
+            commit = [(time_ms, entry) for entry in entries]
+            if position > start or start == self._ledger.oldest_revision:  # else its beginning may be missing
+                self._add(position, commit)
+            else:
+                self._floor = commit[-1][1].revision
+            position = commit[-1][1].revision
+        if self._ring:
+            self._floor = self._ring[0].after
+
     def publish(self, commit: Commit) -> None:
-        """Takes in a commit that the merged view has applied, and wakes the watchers. Never waits."""
-        self._revision = commit.revision
-        if not commit.entries:
+        """Takes in a commit that the merged view has applied, and has it published soon. Never waits."""
+        self._pending += [(commit.revision, entry) for entry in commit.entries]
+        if self._pending and self._publication is None:
+            loop = asyncio.get_running_loop()
+            self._publication = loop.call_at(max(loop.time(), self._published_at + self._pause), self.flush)
+
+    def flush(self) -> None:
+        """Publishes what was taken in, and wakes the watchers whom it may concern."""
+        if self._publication is not None:
+            self._publication.cancel()
+            self._publication = None
+        pending, self._pending = self._pending, []
+        if not pending:
             return
-        published = PublishedCommit(commit, self._ledger, self._types, self)
-        self._ring.append(published)
-        self._entries += len(published.changes)
-        self.grow(published.bytes)
-        self._wake()
+        before = self._revision
+        self._revision = pending[-1][1].revision
+        self._add(before, pending)
+        woken = 0
+        for audience in self._audiences.concerned_by([entry for _, entry in pending]):
+            audience.concerned_at = self._revision
+            woken += _wake(audience, before)
+        self._published_at = asyncio.get_running_loop().time()
+        self._pause = min(MAX_PAUSE, max(MIN_PAUSE, 2 * woken * MESSAGE_SECONDS))
 
     def grow(self, number: int) -> None:
-        """Counts bytes that the ring has grown by, and lets the oldest commits go where it is too large."""
+        """Counts bytes that the ring has grown by, and lets the oldest whole commits go where it is too large."""
         self._bytes += number
-        while len(self._ring) > 1 and (self._entries > self._max_entries or self._bytes > self._max_bytes):
-            oldest = self._ring.popleft()
-            self._entries -= len(oldest.changes)
-            self._bytes -= oldest.bytes
-            oldest.hub = None
-            self._floor = oldest.revision
+        while self._entries > self._max_entries or self._bytes > self._max_bytes:
+            ends = next((index for index, segment in enumerate(self._ring, 1) if segment.ends_commit), len(self._ring))
+            if ends >= len(self._ring):
+                return
+            for _ in range(ends):
+                oldest = self._ring.popleft()
+                self._entries -= len(oldest.changes)
+                self._bytes -= oldest.bytes
+                oldest.holder = None
+                self._floor = oldest.revision
 
-    def next_commit(self, position: int) -> PublishedCommit | None:
-        """Returns the first commit with entries after a position.
-
-        None where there is none, or where the position is before `floor` and the ledger has to be asked.
-        """
-        if not self._floor <= position < self._revision:
-            return None
-        index = bisect_right(self._ring, position, key=lambda published: published.revision)
-        return self._ring[index] if index < len(self._ring) else None
-
-    def change(self, entry: Entry) -> Change:
-        """Returns an entry from the ledger as a change that nobody else looks at."""
-        return Change(entry, self._ledger, self._types, lambda _: None)
-
-    async def wait(self, position: int, until: float) -> None:
-        """Returns once something was published after a position, or at a time of the loop's clock.
+    def segment_after(self, position: int) -> Segment | None:
+        """Returns the first segment with changes after a position, from the ring or from the ledger; None at the end.
 
         Raises:
-            AggregatorUnreachable: the hub is closed.
+            CursorExpired: what follows the position is compacted.
         """
-        if self._is_closed:
-            raise AggregatorUnreachable("the aggregator", "it is shutting down")
-        if self._revision > position:
+        if position < self._floor:
+            segment = self._replay.segment_after(position, self._floor)
+            if segment is not None:
+                return segment
+        if position >= self._revision:
+            return None
+        if position < self._ring[0].revision:
+            return self._ring[0]
+        index = bisect_right(self._ring, position, key=lambda segment: segment.revision)
+        return self._ring[index]
+
+    async def wait(self, watcher: Watcher, audience: Audience) -> None:
+        """Returns once something was published that may concern a watcher, `wake` was called, or the hub is closed.
+
+        Moves the watcher's position past what does not concern it.
+        """
+        if self._is_closed or watcher.position < self._revision:
             return
+        woken = asyncio.get_running_loop().create_future()
+        audience.waiting[watcher] = woken
+        watcher.is_waiting = True
         try:
-            async with asyncio.timeout_at(until):
-                await self._published.wait()
-        except TimeoutError:
-            return
+            await woken
+        finally:
+            watcher.is_waiting = False
+            audience.waiting.pop(watcher, None)
+
+    def wake(self, watcher: Watcher, audience: Audience) -> None:
+        """Lets a watcher that waits go on, at the newest revision: nothing up to it concerns it."""
+        woken = audience.waiting.pop(watcher, None)
+        if woken is not None and not woken.done():
+            watcher.position = self._revision
+            woken.set_result(None)
 
     def close(self) -> None:
-        """Ends every watch: each client is told to come back."""
+        """Ends every watch: each client is sent what is there, and told to come back."""
+        self.flush()
         self._is_closed = True
-        self._wake()
+        for audience in self._audiences:
+            for watcher in list(audience.waiting):
+                self.wake(watcher, audience)
+
+    @contextmanager
+    def audience(self, question: Question) -> Iterator[Audience]:
+        """Makes the caller a member of a question's audience for as long as the block runs."""
+        audience = self._audiences.join(question, self._revision)
+        try:
+            yield audience
+        finally:
+            self._audiences.leave(audience)
 
     @contextmanager
     def watching(self, watcher: Watcher) -> Iterator[None]:
-        """Counts a watcher, and why it ends, for as long as the block runs."""
+        """Counts a watcher, and why it ends, for as long as the block runs.
+
+        Raises:
+            LimitReached: there are as many watches as are allowed.
+        """
+        if len(self._watchers) >= self._max_watches:
+            raise LimitReached("watches", self._max_watches)
         self._watchers.add(watcher)
         reason = "failed"
         try:
@@ -195,32 +269,57 @@ class WatchHub:
 
     def statistics(self) -> Mapping[str, int]:
         """Watchers by state and how far behind, the ring's fill and bounds, events by type, ends by reason."""
-        positions = [watcher.position for watcher in self._watchers]
+        positions = [watcher.position for watcher in self._watchers if not watcher.is_waiting]
         lagging = sum(position < self._floor for position in positions)
         return {
-            "watchers_live": len(positions) - lagging,
+            "watchers_live": len(self._watchers) - lagging,
             "watchers_lagging": lagging,
+            "watch_audiences": len(self._audiences),
             "watch_behind_revisions": max((self._revision - position for position in positions), default=0),
-            "ring_commits": len(self._ring),
+            "ring_segments": len(self._ring),
             "ring_entries": self._entries,
             "ring_max_entries": self._max_entries,
             "ring_bytes": self._bytes,
             "ring_max_bytes": self._max_bytes,
+            **self._replay.statistics(),
+            **self.portions.statistics(),
             **{f"watch_events_{name}": number for name, number in self.events.items()},
             **{f"watch_ends_{reason}": number for reason, number in self._ends.items()},
         }
 
-    def _wake(self) -> None:
-        self._published.set()
-        self._published = asyncio.Event()
+    def _add(self, after: int, entries: Sequence[tuple[int, Entry]]) -> None:
+        """Appends whole commits to the ring, in segments, none of which splits a commit that fits into one."""
+        start = 0
+        while start < len(entries):
+            end = _end_of_segment(entries, start)
+            ends_commit = end == len(entries) or entries[end][0] != entries[end - 1][0]
+            piece = entries[start:end]
+            start = end
+            segment = Segment(after, piece, self._ledger, self._types, ends_commit=ends_commit, holder=self)
+            after = segment.revision
+            self._ring.append(segment)
+            self._entries += len(piece)
+            self.grow(segment.bytes)
+
+    def _history(self, position: int) -> Iterator[Entry]:
+        while entries := self._ledger.read(position, _READ):
+            yield from entries
+            position = entries[-1].revision
 
 
-def _stored_bytes(entry: Entry) -> int:
-    return ENTRY_BYTES + (len(entry.body) if isinstance(entry, ObjectEntry) else 0)
+def _end_of_segment(entries: Sequence[tuple[int, Entry]], start: int) -> int:
+    """Where the segment that begins at an index ends: with a commit, unless that has more than `SLICE` entries."""
+    end = start + SLICE
+    if end >= len(entries):
+        return len(entries)
+    return next((index for index in range(end, start, -1) if entries[index - 1][0] != entries[index][0]), end)
 
 
-def _resource_of(entry: Entry) -> GroupResource | None:
-    """The type whose watchers an entry may concern; None for all watchers."""
-    if isinstance(entry, ClusterEntry):
-        return None
-    return entry.key.group_resource if isinstance(entry, ObjectEntry) else entry.resource_type.group_resource
+def _wake(audience: Audience, before: int) -> int:
+    """Wakes those that wait, and returns how many; what was published up to `before` does not concern them."""
+    waiting, audience.waiting = audience.waiting, {}
+    for watcher, woken in waiting.items():
+        watcher.position = before
+        if not woken.done():
+            woken.set_result(None)
+    return len(waiting)

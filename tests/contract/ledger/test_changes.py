@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import MAX_CHANGES, EntryType, StoredKey, TypeEntry
+from federator.aggregator.ledger.records import MAX_CHANGES, EntryType, TypeEntry
 from federator.api.cluster import TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import ResourceType
@@ -126,7 +126,11 @@ async def test_keys_are_those_of_one_type_in_one_cluster(ledger: Ledger) -> None
     await paris.push(put("other-cluster"))
 
     keys = sorted(ledger.keys(berlin.record.cluster_id, PODS.group_resource), key=lambda key: key.name)
-    assert keys == [StoredKey("", "node-1", "13"), StoredKey("shop", "web", "12")]
+    entries = [ledger.entry(key.revision) for key in keys]
+    assert [(entry.key.namespace, entry.key.name, entry.resource_version) for entry in entries if entry] == [
+        ("", "node-1", "13"),
+        ("shop", "web", "12"),
+    ]
     assert list(ledger.keys(paris.record.cluster_id, DEPLOYMENTS.group_resource)) == []
 
 

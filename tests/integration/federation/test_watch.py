@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from federator.api.cluster import ClusterState
 from federator.api.key import ObjectKey
-from federator.client import Event, EventType, InventoryClient
+from federator.client import Event, EventType, FreshAsOf, InventoryClient, TransitionType
 from federator.testing.testbed import Testbed
 from federator.testing.workload import Workload
 from tests.integration.federation.in_process import federated
@@ -99,7 +100,53 @@ async def test_a_cluster_that_goes_away_is_stale_its_objects_stay_and_no_watch_e
         await recorder.wait_for(await _settled(fed, resources=("pods", "namespaces")))
         states = [event.cluster.state for event in recorder.events if event.cluster]
         assert states == [ClusterState.STALE, ClusterState.RECOVERING, ClusterState.LIVE]
+        meanings = [event.cluster.type for event in recorder.events if event.cluster]
+        assert meanings == [TransitionType.STALE, None, TransitionType.RECOVERED]
         assert EventType.RELISTED not in {event.type for event in recorder.events}
+
+
+async def test_what_was_written_to_a_member_is_in_the_next_answer_that_asks_for_it(
+    living_bed: Testbed, tmp_path: Path
+) -> None:
+    async with (
+        federated(living_bed, tmp_path, ["eu-1"], resources=("configmaps",)) as (_, fed),
+        living_bed["eu-1"].client() as client,
+    ):
+        path = "/api/v1/namespaces/default/configmaps"
+        cursor = await _first_cursor(fed)
+        for value in ("1", "2", "3"):
+            name = f"written-{value}"
+            created = await client.create(path, _config_map(name, value))
+            listed = await fed.list("configmaps", name=name, fresh_as_of=_as_of(created), fresh_within=60)
+            assert [item.to_dict()["data"] for item in listed.items] == [{"key": value}]
+            changed = await client.patch(f"{path}/{name}", {"data": {"key": f"changed-{value}"}})
+            got = await fed.get("configmaps", name, namespace="default", fresh_as_of=_as_of(changed), fresh_within=60)
+            assert got.object.to_dict()["data"] == {"key": f"changed-{value}"}
+            await client.delete(f"{path}/{name}")
+        changes = await _previous(fed, cursor, 3)
+        assert [(before["data"], after["data"]) for before, after in changes] == [
+            ({"key": value}, {"key": f"changed-{value}"}) for value in ("1", "2", "3")
+        ]
+
+
+def _as_of(written: dict[str, Any]) -> FreshAsOf:
+    return FreshAsOf("eu-1", "configmaps", written["metadata"]["resourceVersion"])
+
+
+async def _previous(
+    fed: InventoryClient, cursor: bytes, number: int
+) -> list[tuple[dict[str, object], dict[str, object]]]:
+    """The object before and after each of the first modifications after a cursor."""
+    found = []
+    watch = fed.watch("configmaps", cursor=cursor, with_previous=True, timeout=20)
+    async with aclosing(watch) as events:
+        async for event in events:
+            if event.type is EventType.MODIFIED and event.object and event.object.name.startswith("written-"):
+                assert event.previous is not None
+                found.append((event.previous.to_dict(), event.object.to_dict()))
+                if len(found) == number:
+                    break
+    return found
 
 
 async def _settled(fed: InventoryClient, resources: tuple[str, ...] = TYPES) -> dict[ObjectKey, int]:

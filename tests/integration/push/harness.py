@@ -153,8 +153,9 @@ class Aggregator:
         """Whether the ledger has exactly what the cluster has, in the newest state."""
         for resource_type in cluster.types:
             stored = {
-                (key.namespace, key.name): key.resource_version
+                (entry.key.namespace, entry.key.name): entry.resource_version
                 for key in self.ledger.keys(ClusterID(cluster_id), resource_type.group_resource)
+                if (entry := self.ledger.entry(key.revision)) is not None
             }
             there = {key: obj.resource_version for key, obj in cluster.objects[resource_type.group_resource].items()}
             if stored != there:

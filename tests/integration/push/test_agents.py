@@ -335,7 +335,7 @@ class TestAgents:
         async with running_agent(cluster, agent_settings("c0", aggregator.address)) as agent:
             await eventually(lambda: is_live(aggregator))
             queue = agent._outbox._queues[PODS.group_resource]
-            monkeypatch.setattr(queue, "change", lambda change: 1 / 0)
+            monkeypatch.setattr(queue, "put", lambda obj: 1 / 0)
             cluster.put(PODS, "breaks-it")
             await eventually(lambda: TypeState.STALE in aggregator.recorder.type_states("c0", PODS))
             cluster.put(NODES, "goes-on")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from federator.aggregator.ledger.lmdb import LmdbLedger
-from federator.api.cluster import ClusterState
+from federator.api.cluster import ClusterID, ClusterState
 from tests.integration.push.harness import Aggregator, agent_settings, eventually, running_agent
 from tests.unit.agent.scripted_cluster import NODES, PODS, ScriptedCluster
 
@@ -64,3 +64,19 @@ async def test_a_goodbye_sends_what_was_left(serving: Aggregator) -> None:
     assert serving.servicer.statistics()["session_ends"] == {"goodbye": 1}
     assert serving.holds("c0", cluster)
     await eventually(lambda: serving.state("c0") is ClusterState.STALE)
+
+
+async def test_the_low_water_follows_what_is_sent(serving: Aggregator) -> None:
+    cluster = small_cluster(0)
+
+    def low_water() -> str:
+        return next(known.low_water for known in serving.ledger.types(ClusterID("c0")) if known.type == PODS)
+
+    async with running_agent(cluster, agent_settings("c0", serving.address)):
+        await eventually(lambda: serving.state("c0") is ClusterState.LIVE)
+        cluster.put(PODS, "d")
+        await eventually(lambda: low_water() == str(cluster.version))
+        cluster.put(PODS, "d", changed=True)
+        cluster.delete(PODS, "a")
+        await eventually(lambda: low_water() == str(cluster.version))
+        assert serving.holds("c0", cluster)

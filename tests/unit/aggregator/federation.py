@@ -18,6 +18,7 @@ from federator.aggregator.ledger.records import Batch, ClusterRecord, Commit, De
 from federator.aggregator.merge.freshness import FreshnessTable
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
+from federator.aggregator.serve.registration import add_inventory_service
 from federator.aggregator.serve.watch_hub import MAX_BYTES, MAX_ENTRIES, WatchHub
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import ResourceType
@@ -134,7 +135,7 @@ class Federation:
     async def serving(self) -> AsyncIterator[inventory_pb2_grpc.InventoryServiceAsyncStub]:
         """A real server on loopback, and a client of it."""
         server = grpc.aio.server()
-        inventory_pb2_grpc.add_InventoryServiceServicer_to_server(self.servicer, server)
+        add_inventory_service(self.servicer, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
+from typer.core import TyperGroup
 
 from federator.cli.config import PREFIX, CheckedCommand, ServiceCommand, check_environment
 from federator.cli.main import COMMANDS, CommandEntry, LazyGroup, app, main
@@ -112,6 +114,12 @@ def test_every_kind_of_setting_can_be_a_variable(command: Probe, monkeypatch: py
     assert (told["limit"], told["state_directory"]) == (7, "/x")
 
 
+def nested_too_deeply() -> str:
+    """A list that is YAML but for its depth: its reader takes at least two calls of Python for each level."""
+    levels = sys.getrecursionlimit() // 2
+    return "[" * levels + "]" * levels
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -136,7 +144,7 @@ def test_every_kind_of_setting_can_be_a_variable(command: Probe, monkeypatch: py
         ("history: \tx: y: z", "YAML in UTF-8"),
         (b"history: \xff", "YAML in UTF-8"),
         (b"history: \x00", "YAML in UTF-8"),
-        ("a: " + "[" * 1500, "YAML in UTF-8"),
+        ("a: " + nested_too_deeply(), "YAML in UTF-8"),
     ],
 )
 def test_a_file_that_is_not_what_it_has_to_be_is_refused(command: Probe, text: str | bytes, said: str) -> None:
@@ -217,11 +225,20 @@ def test_every_option_of_a_service_has_a_variable_that_help_names(
     assert "--config FILE" in helped
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(SERVICES) - {"version"}))
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(SERVICES) - {"ledger", "version"}))
 def test_reading_commands_check_their_environment(name: str) -> None:
     command = _command(name)
     assert isinstance(command, CheckedCommand)
     assert "FEDERATOR_SERVER" in command.variables
+
+
+def test_commands_on_the_ledger_check_their_environment() -> None:
+    group = _command("ledger")
+    assert isinstance(group, TyperGroup)
+    assert group.commands
+    for command in group.commands.values():
+        assert isinstance(command, CheckedCommand)
+        assert "FEDERATOR_STATE_DIRECTORY" in command.variables
 
 
 def _command(name: str) -> object:

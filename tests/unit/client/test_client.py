@@ -12,7 +12,7 @@ import pytest
 from federator.api.cluster import ClusterState, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.client import InventoryClient, ListPage, aconnect
+from federator.client import FreshAsOf, InventoryClient, ListPage, aconnect
 from federator.errors import (
     AggregatorUnreachable,
     AmbiguousName,
@@ -126,6 +126,27 @@ async def test_get_tells_the_object_and_its_freshness(client: InventoryClient, i
     assert (got.object.name, got.revision, got.freshness.state) == ("web-0", 9, ClusterState.LIVE)
     (asked,) = inventory.requests
     assert (asked.cluster_id, asked.resource, asked.namespace, asked.name) == ("eu-1", "pods", "shop", "web-0")
+
+
+async def test_what_an_answer_has_to_contain_is_asked_for(
+    client: InventoryClient, inventory: ScriptedInventory
+) -> None:
+    inventory.get = inventory_pb2.GetResponse(object=inventory_object("eu-1", "web-0"), freshness=freshness("eu-1"))
+    inventory.list_pages = [summary()]
+    one, two = FreshAsOf("eu-1", "pods", "7"), FreshAsOf("us-1", "deploy", "8")
+    await client.get("pods", "web-0", fresh_as_of=one, fresh_within=0.25)
+    await client.list("pods", fresh_as_of=[one, two], fresh_within=1)
+    async for _ in client.pages("pods", fresh_as_of=(two,)):
+        pass
+    messages = [
+        inventory_pb2.FreshAsOf(cluster_id="eu-1", resource="pods", resource_version="7"),
+        inventory_pb2.FreshAsOf(cluster_id="us-1", resource="deploy", resource_version="8"),
+    ]
+    assert [(list(asked.fresh_as_of), asked.fresh_within_ms) for asked in inventory.requests] == [
+        (messages[:1], 250),
+        (messages, 1000),
+        (messages[1:], 0),
+    ]
 
 
 async def test_clusters_and_resource_types(client: InventoryClient, inventory: ScriptedInventory) -> None:

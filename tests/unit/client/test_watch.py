@@ -9,12 +9,22 @@ import grpc
 import pytest
 
 from federator.api.cluster import ClusterState
-from federator.client import Event, EventType, InventoryClient, aconnect
+from federator.client import (
+    ClusterTransition,
+    Event,
+    EventType,
+    FreshAsOf,
+    InventoryClient,
+    TransitionType,
+    aconnect,
+)
 from federator.errors import (
     AggregatorUnreachable,
     CursorExpired,
     CursorForeign,
     FederatorError,
+    LimitReached,
+    NotFreshYet,
     WatchTooSlow,
 )
 from federator.v1 import inventory_pb2, types_pb2
@@ -41,13 +51,20 @@ async def test_every_type_of_event_with_what_it_carries(client: InventoryClient,
         state=types_pb2.CLUSTER_STATE_STALE,
         previous_state=types_pb2.CLUSTER_STATE_LIVE,
         reason="silent",
+        transition=inventory_pb2.CLUSTER_TRANSITION_STALE,
     )
     joined = inventory_pb2.ClusterEvent(cluster_id="us-2", state=types_pb2.CLUSTER_STATE_JOINING)
     inventory.watches = [
         [
             event(EventType.ADDED, inventory_object("eu-1", "a"), revision=1),
             event(EventType.INITIAL_END, cursor=b"c1", revision=2, freshness=[freshness("eu-1")]),
-            event(EventType.MODIFIED, inventory_object("eu-1", "a"), cursor=b"c2", revision=3),
+            event(
+                EventType.MODIFIED,
+                inventory_object("eu-1", "a"),
+                cursor=b"c2",
+                revision=3,
+                previous=inventory_object("eu-1", "a", revision=1),
+            ),
             event(EventType.CLUSTER, cursor=b"c3", revision=4, cluster=transition),
             event(EventType.CLUSTER, cursor=b"c4", revision=5, cluster=joined),
             event(EventType.DELETED, inventory_object("eu-1", "a"), cursor=b"c5", revision=6),
@@ -61,9 +78,55 @@ async def test_every_type_of_event_with_what_it_carries(client: InventoryClient,
     assert taken[3].cluster is not None
     assert (taken[3].cluster.state, taken[3].cluster.previous_state) == (ClusterState.STALE, ClusterState.LIVE)
     assert taken[3].cluster.reason == "silent"
+    assert taken[3].cluster.type is TransitionType.STALE
+    assert taken[2].previous is not None
+    assert (taken[2].previous.name, taken[2].previous.revision) == ("a", 1)
+    assert [one.previous for one in taken if one is not taken[2]] == [None] * 6
     assert taken[4].cluster is not None
     assert taken[4].cluster.previous_state is None
+    assert taken[4].cluster.type is None
     assert taken[6].freshness[0].cluster_id == "eu-1"
+
+
+@pytest.mark.parametrize("number", [number for number in inventory_pb2.ClusterTransition.values() if number])
+async def test_every_transition_has_a_type(number: inventory_pb2.ClusterTransition.ValueType) -> None:
+    message = inventory_pb2.ClusterEvent(cluster_id="a", state=types_pb2.CLUSTER_STATE_LIVE, transition=number)
+    kind = ClusterTransition.from_message(message).type
+    assert kind is not None
+    assert inventory_pb2.ClusterTransition.Value(f"CLUSTER_TRANSITION_{kind}") == number
+
+
+async def test_what_the_beginning_has_to_contain_is_asked_once(
+    client: InventoryClient, inventory: ScriptedInventory
+) -> None:
+    """A resumed watch has it already: its cursor stands after it."""
+    inventory.watches = [
+        [grpc.StatusCode.UNAVAILABLE],
+        [event(EventType.INITIAL_END, cursor=b"c1"), grpc.StatusCode.UNAVAILABLE],
+        [event(EventType.BOOKMARK, cursor=b"c2")],
+    ]
+    client._connection.reached = True
+    fresh = FreshAsOf("eu-1", "pods", "7")
+    watch = client.watch("pods", fresh_as_of=fresh, fresh_within=2.5, with_previous=True)
+    async with aclosing(watch) as events:
+        async for one in events:
+            if one.type is EventType.BOOKMARK:
+                break
+    asked = inventory_pb2.FreshAsOf(cluster_id="eu-1", resource="pods", resource_version="7")
+    assert [list(request.fresh_as_of) for request in inventory.requests] == [[asked], [asked], []]
+    assert inventory.requests[0].fresh_within_ms == 2500
+    assert all(request.with_previous for request in inventory.requests)
+
+
+async def test_what_is_not_fresh_in_time_is_raised(client: InventoryClient, inventory: ScriptedInventory) -> None:
+    refusal = NotFreshYet(
+        "eu-1", "pods", "9", low_water="7", state="LIVE", cause="late", proved_age=1.0, helps_to_wait=True
+    )
+    inventory.watches = [[refusal]]
+    client._connection.reached = True
+    with pytest.raises(NotFreshYet) as raised:
+        await take(client, 1)
+    assert (raised.value.low_water, raised.value.helps_to_wait) == ("7", True)
 
 
 async def test_selection_cursor_and_interval_are_asked_for(
@@ -81,7 +144,14 @@ async def test_selection_cursor_and_interval_are_asked_for(
 
 @pytest.mark.parametrize(
     "loss",
-    [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL, WatchTooSlow(b"c2", 10.0), None],
+    [
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.INTERNAL,
+        WatchTooSlow(b"c2", 10.0),
+        LimitReached("watches", 1),
+        None,
+    ],
     ids=str,
 )
 async def test_a_lost_watch_goes_on_after_its_last_event(

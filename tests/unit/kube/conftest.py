@@ -15,7 +15,7 @@ from tests.unit.kube.scripted_server import ScriptedServer
 __all__ = ["no_proxies", "no_system_authorities"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")  # for one test it would take longer than most tests
 def _nothing_blocks_the_loop() -> Iterator[None]:
     with blockbuster_ctx("federator.kube"):
         yield

@@ -115,7 +115,9 @@ PODS = GroupResource("", "pods")
 
 def trained(dictionary_id: int) -> bytes:
     """A dictionary for objects that look alike."""
-    samples = [b'{"metadata":{"name":"web-%d","labels":{"app":"web","n":"%d"}},"n":%d}' % (n, n, n) for n in range(500)]
+    samples: list[bytes | bytearray | memoryview] = [
+        b'{"metadata":{"name":"web-%d","labels":{"app":"web","n":"%d"}},"n":%d}' % (n, n, n) for n in range(500)
+    ]
     return zstandard.train_dictionary(1024, samples, dict_id=dictionary_id).as_bytes()
 
 

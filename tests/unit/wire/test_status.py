@@ -37,6 +37,13 @@ EXAMPLES: list[FederatorError] = [
     errors.CursorExpired(5, 2**52),
     errors.WatchTooSlow(b"AQ" * 22, 30.0),
     errors.WatchTooSlow(b"", 0.5),
+    errors.NotFreshYet(
+        "eu-1", "pods", "9", low_water="7", state="LIVE", cause="not yet", proved_age=1.5, helps_to_wait=True
+    ),
+    errors.NotFreshYet(
+        "eu-1", "pods", "9", low_water="", state="DENIED", cause="no", proved_age=None, helps_to_wait=False
+    ),
+    errors.LimitReached("watches", 20_000),
     errors.SessionRefused("not yet"),
     errors.ClusterHeld("eu-1", "agent-7"),
     errors.ClusterUIDChanged("eu-1", "u1", "u2"),
@@ -47,6 +54,8 @@ EXAMPLES: list[FederatorError] = [
     errors.LedgerLocked("/data/ledger"),
     errors.LedgerFull("/data/ledger"),
     errors.LedgerCorrupt("/data/ledger", "entry 7"),
+    errors.LedgerNotEmpty("/data/ledger"),
+    errors.BackupInvalid("/backups/monday", "it is too short"),
     errors.KubeStatusError(410, "Expired", "too old", causes=("A", "B"), retry_after=1.5, in_stream=True),
     errors.KubeStatusError(403, "Forbidden", "pods is forbidden"),
     errors.MemberUnreachable("https://eu-1", "refused"),
@@ -246,6 +255,12 @@ def test_a_retry_hint_is_given_where_waiting_helps() -> None:
 
     assert hint(errors.WatchTooSlow(b"c", 30)) == 1
     assert hint(errors.LedgerFull("x")) == 30
+    assert hint(errors.LimitReached("watches", 1)) == 5
+    for helps in (True, False):
+        refused = errors.NotFreshYet(
+            "a", "pods", "9", low_water="", state="LIVE", cause="", proved_age=None, helps_to_wait=helps
+        )
+        assert hint(refused) == (1 if helps else None)
     assert hint(errors.KubeStatusError(429, "TooManyRequests", "slow down", retry_after=2.5)) == 2.5
     assert hint(errors.KubeStatusError(500, "", "no")) is None
     assert hint(errors.CursorExpired(1, 2)) is None

@@ -9,15 +9,18 @@ from federator.aggregator.ledger.records import Delete, Put, StoredKey
 from tests.unit.agent.scripted_cluster import PODS
 
 
-def doomed(snapshot: Snapshot, *stored: StoredKey, version: str = "100") -> list[str]:
-    return [f"{each.namespace}/{each.name}" for each in snapshot.doomed(stored, version)]
+def doomed(snapshot: Snapshot, *stored: tuple[str, str, str], version: str = "100") -> list[str]:
+    """What is doomed of objects that are stored with these namespaces, names and resourceVersions."""
+    keys = [StoredKey(namespace, name, revision) for revision, (namespace, name, _) in enumerate(stored)]
+    found = snapshot.doomed(keys, version, lambda revision: stored[revision][2])
+    return [f"{each.namespace}/{each.name}" for each in found]
 
 
 def test_what_was_not_named_is_doomed() -> None:
     snapshot = Snapshot(PODS)
     snapshot.name([Put("ns", "a", "u", "5", 1, b""), Delete("ns", "b")])
     snapshot.refused("ns", "c")
-    stored = [StoredKey("ns", name, "5") for name in "abcd"] + [StoredKey("other", "a", "5")]
+    stored = [("ns", name, "5") for name in "abcd"] + [("other", "a", "5")]
     assert doomed(snapshot, *stored) == ["ns/d", "other/a"]
 
 
@@ -34,10 +37,10 @@ def test_what_was_not_named_is_doomed() -> None:
     ],
 )
 def test_a_lagging_list_does_not_delete_what_is_newer(stored: str, listed: str, *, is_doomed: bool) -> None:
-    assert bool(doomed(Snapshot(PODS), StoredKey("ns", "a", stored), version=listed)) is is_doomed
+    assert bool(doomed(Snapshot(PODS), ("ns", "a", stored), version=listed)) is is_doomed
 
 
 def test_namespace_and_name_are_not_confused() -> None:
     snapshot = Snapshot(PODS)
     snapshot.name([Put("", "a", "u", "5", 1, b"")])
-    assert doomed(snapshot, StoredKey("a", "a", "5"), StoredKey("", "a", "5")) == ["a/a"]
+    assert doomed(snapshot, ("a", "a", "5"), ("", "a", "5")) == ["a/a"]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from federator.aggregator.ledger.records import Batch
 from federator.aggregator.merge.freshness import PROVED_WITHIN, FreshnessTable, TypeFreshness
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource
-from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation
+from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, put
 
 A, B = ClusterID("a"), ClusterID("b")
 PODS_GR, NODES_GR = PODS.group_resource, NODES.group_resource
@@ -37,6 +39,36 @@ async def table() -> Table:
     table = Table()
     await table.federation.join("a", [PODS, NODES])
     return table
+
+
+async def test_who_waits_for_a_change_is_told_of_those_of_its_type_and_cluster(table: Table) -> None:
+    federation, freshness = table.federation, table.freshness
+    await federation.join("b", [PODS])
+    waiting = asyncio.create_task(freshness.changed(A, PODS_GR))
+    await asyncio.sleep(0)
+
+    async def is_told_by(batch: Batch) -> bool:
+        nonlocal waiting
+        await federation.ledger.append(batch)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if is_told := waiting.done():
+            waiting = asyncio.create_task(freshness.changed(A, PODS_GR))
+            await asyncio.sleep(0)
+        return is_told
+
+    term = federation.ledger.clusters()[A].term
+    assert not await is_told_by(Batch(A, term, 0, PODS, (put("x"),)))
+    assert not await is_told_by(Batch(A, term, 0, NODES, low_water="5"))
+    assert not await is_told_by(Batch(B, federation.ledger.clusters()[B].term, 0, PODS, low_water="5"))
+    assert await is_told_by(Batch(A, term, 0, PODS, low_water="5"))
+    await federation.ledger.set_type_state(A, PODS, TypeState.DENIED)
+    await waiting
+    waiting = asyncio.create_task(freshness.changed(A, PODS_GR))
+    await asyncio.sleep(0)
+    await federation.ledger.set_cluster_state(A, ClusterState.STALE)
+    await waiting
+    assert not freshness._waiting
 
 
 async def test_a_proved_type_of_a_live_cluster_is_live(table: Table) -> None:

@@ -218,21 +218,17 @@ async def test_bodies_of_any_shape_are_indexed_by_what_can_be_read() -> None:
     assert len(indexer) == 0
 
 
-@pytest.mark.parametrize("damage", ["compacted", "corrupt"])
-async def test_an_index_is_right_also_where_the_previous_state_is_lost(
-    damage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_index_is_right_also_where_the_previous_state_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation()
     await federation.join("a")
     await federation.commit(
         "a", put("x", labels={"app": "web"}, node="n1", owner="o1"), put("y", labels={"app": "web"})
     )
 
-    def lost(revision: int) -> None:
-        if damage == "corrupt":
-            raise LedgerCorrupt("memory", f"entry {revision}")
+    def damaged(revision: int) -> None:
+        raise LedgerCorrupt("memory", f"entry {revision}")
 
-    monkeypatch.setattr(federation.ledger, "entry", lost)
+    monkeypatch.setattr(federation.ledger._present, "state", damaged)
     await federation.commit("a", put("x", labels={"tier": "db"}))
     indexer = federation.view.indexer
 
@@ -246,26 +242,6 @@ async def test_an_index_is_right_also_where_the_previous_state_is_lost(
     await federation.commit("a", delete("x"), delete("y"))
     assert indexer.statistics()["searched"] == 3
     assert not any(n for name, n in indexer.statistics().items() if name.startswith("index_entries"))
-
-
-async def test_a_change_of_status_alone_costs_no_look_into_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    federation = Federation()
-    await federation.join("a")
-    await federation.commit("a", put("x", labels={"app": "web"}, node="n1", status=1))
-    looked: list[int] = []
-    entry = federation.ledger.entry
-
-    def look(revision: int) -> ObjectEntry | None:
-        looked.append(revision)
-        return entry(revision)
-
-    monkeypatch.setattr(federation.ledger, "entry", look)
-    for status in (2, 3):
-        await federation.commit("a", put("x", labels={"app": "web"}, node="n1", status=status))
-    assert not looked
-    for app in ("db", "web"):
-        await federation.commit("a", put("x", labels={"app": app}, node="n1"))
-    assert len(looked) == 2
 
 
 async def test_a_name_in_another_namespace_is_another_object() -> None:

@@ -29,6 +29,7 @@ async def test_one_step_sees_one_revision() -> None:
 
     def spy(commit: object) -> None:
         publish(commit)  # type: ignore[arg-type]
+        federation.hub.flush()  # watches may be told a moment later
         seen.append((federation.view.revision, federation.hub.revision, federation.ledger.revision))
 
     federation.hub.publish = spy  # type: ignore[method-assign]

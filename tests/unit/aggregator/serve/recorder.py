@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ import msgspec
 
 from federator.aggregator.ledger.records import ClusterEntry, EntryType, ObjectEntry
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.completeness import asked_freshness
-from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.aggregator.serve.freshness_answers import FreshnessAnswers
 from federator.aggregator.serve.pins import Pins
+from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import Watch
 from federator.api.key import ObjectKey
 from federator.api.selector import FieldPath, read_field
@@ -58,21 +58,28 @@ def new_watch(
     after: int | None,
     pins: Pins | None = None,
     bookmark_interval: float = 0,
+    with_previous: bool = False,
 ) -> Watch:
-    def freshness() -> Sequence[inventory_pb2.ClusterFreshness]:
-        asked = asked_freshness(federation.view, federation.ledger.clusters(), selection)
-        return [cluster_freshness_to_proto(fresh) for fresh in asked]
-
+    answers = FreshnessAnswers(federation.view, federation.ledger)
     return Watch(
         federation.hub,
         federation.view,
         federation.ledger,
         Pins() if pins is None else pins,
-        selection,
+        Question(selection, with_previous),
         after=after,
         bookmark_interval=bookmark_interval,
-        freshness=freshness,
+        freshness=lambda: answers.of(selection),
     )
+
+
+async def responses(watch: Watch) -> AsyncGenerator[inventory_pb2.WatchResponse, None]:
+    """The messages of a watch as its client sees them; each has the cursor that it says."""
+    async with aclosing(watch.messages()) as messages:
+        async for message in messages:
+            response = inventory_pb2.WatchResponse.FromString(message.encoded)
+            assert response.events[-1].cursor == message.cursor
+            yield response
 
 
 class Recorder:
@@ -85,8 +92,8 @@ class Recorder:
     async def follow(self, watch: Watch, *, until: Callable[[], int]) -> None:
         """Takes messages until a bookmark stands at a revision, or the watch has expired."""
         try:
-            async with aclosing(watch.responses()) as responses:
-                async for response in responses:
+            async with aclosing(responses(watch)) as taken:
+                async for response in taken:
                     self.responses.append(response)
                     last = response.events[-1]
                     if last.type == BOOKMARK and last.revision >= until():

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import itertools
 from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import grpc
 import pytest
 
+from federator.aggregator.ledger.records import Batch, Put
 from federator.aggregator.serve.listing import PAGE_BYTES
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
@@ -23,7 +25,9 @@ from federator.errors import (
     CursorMalformed,
     FederatorError,
     InvalidInput,
+    LimitReached,
     MalformedSelector,
+    NotFreshYet,
     ObjectNotFound,
     UnknownCluster,
     UnknownResourceType,
@@ -114,7 +118,7 @@ async def test_get_of_a_stale_cluster_says_so(federation: Federation) -> None:
 async def test_get_refuses_by_name(federation: Federation) -> None:
     async with federation.serving() as stub:
 
-        async def refused(**fields: str) -> FederatorError:
+        async def refused(**fields: Any) -> FederatorError:
             return await _failure(stub.Get(GetRequest(**fields)))
 
         ambiguous = await refused(resource="pods", namespace="shop", name="web")
@@ -264,6 +268,21 @@ async def test_a_list_and_a_watch_from_its_cursor_leave_no_gap(federation: Feder
     assert (event.type, key_of(event.object)) == (DELETED, "eu-1//pods/shop/web")
 
 
+async def test_the_cursor_of_a_list_is_good_before_watches_were_told_of_what_it_has(federation: Federation) -> None:
+    federation.hub.flush()
+    federation.hub._pause = 3600
+    async with federation.serving() as stub:
+        await federation.commit("eu-1", put("new"))
+        assert federation.hub.revision < federation.ledger.revision
+        pages = [page async for page in stub.List(ListRequest(selection=Selection(resources=["pods"])))]
+        request = WatchRequest(selection=Selection(resources=["pods"]), cursor=pages[-1].summary.cursor)
+        client = Client(aiter(stub.Watch(request)))
+        await eventually(lambda: federation.hub.statistics()["watchers_live"] == 1)
+        federation.hub._pause = 0
+        await federation.commit("eu-1", put("newer"))
+        assert (await client.next()).object.name == "newer"
+
+
 async def test_bookmarks_are_asked_for_in_milliseconds_and_not_below_a_second(federation: Federation) -> None:
     loop = asyncio.get_running_loop()
     async with federation.serving() as stub:
@@ -401,8 +420,145 @@ async def test_a_stopping_aggregator_tells_its_watchers_to_come_back(federation:
     async with federation.serving() as stub:
         client = Client(aiter(stub.Watch(WatchRequest(selection=Selection(resources=["pods"])))))
         await client.until(INITIAL_END)
+        commit = await federation.commit("eu-1", put("last"))
         federation.hub.close()
+        added, bookmark = await client.next(), await client.next()
+        assert (added.type, bookmark.type) == (ADDED, BOOKMARK)
+        assert federation.ledger.cursors.decode(bookmark.cursor) == bookmark.revision == commit.revision
         assert isinstance(await _failure(client.next()), AggregatorUnreachable)
+    assert federation.hub.statistics()["watch_ends_shutdown"] == 1
+
+
+async def test_no_transition_of_a_cluster_ends_a_watch_of_another(federation: Federation) -> None:
+    async with federation.serving() as stub:
+        selections = [Selection(resources=["pods"], clusters=clusters) for clusters in (["eu-1"], ["!us-1"], [])]
+        clients = [Client(aiter(stub.Watch(WatchRequest(selection=selection)))) for selection in selections]
+        for client in clients:
+            await client.until(INITIAL_END)
+        steps = (
+            ClusterState.STALE,
+            ClusterState.RECOVERING,
+            ClusterState.LIVE,
+            ClusterState.STALE,
+            ClusterState.REMOVED,
+        )
+        for state in steps:
+            await federation.ledger.set_cluster_state(ClusterID("us-1"), state)
+        await federation.join("us-1", state=ClusterState.SYNCING)
+        await federation.ledger.set_cluster_state(ClusterID("us-1"), ClusterState.LIVE)
+        await federation.commit("eu-1", put("after-all"))
+        one, others, everything = [await client.until(ADDED) for client in clients]
+        assert [key_of(event.object) for event in (*one, *others)] == ["eu-1//pods/shop/after-all"] * 2
+        *clusters, added = everything
+        assert key_of(added.object) == "eu-1//pods/shop/after-all"
+        names = [inventory_pb2.ClusterTransition.Name(event.cluster.transition) for event in clusters]
+        assert [name.removeprefix("CLUSTER_TRANSITION_") for name in names] == [
+            *("STALE", "UNSPECIFIED", "RECOVERED", "STALE", "REMOVED"),
+            *("JOINED", "UNSPECIFIED", "SYNCED"),
+        ]
+
+
+async def test_the_state_before_a_change_is_sent_on_request(federation: Federation) -> None:
+    async with federation.serving() as stub:
+        request = WatchRequest(selection=Selection(resources=["pods"], clusters=["eu-1"]), with_previous=True)
+        client = Client(aiter(stub.Watch(request)))
+        *initial, _ = await client.until(INITIAL_END)
+        assert not any(event.HasField("previous") for event in initial)
+        await federation.commit("eu-1", put("web", labels={"app": "new"}), delete("db"), put("fresh"))
+        modified, deleted, added = [await client.next() for _ in range(3)]
+        assert b'"app":"new"' in modified.object.body
+        assert b'"app":"web"' in modified.previous.body
+        assert modified.previous.revision < modified.object.revision
+        assert deleted.previous == deleted.object
+        assert not added.HasField("previous")
+
+
+async def test_more_watches_than_allowed_are_refused_with_when_to_come_back(federation: Federation) -> None:
+    federation.hub._max_watches = 1
+    async with federation.serving() as stub:
+        request = WatchRequest(selection=Selection(resources=["pods"]))
+        call = stub.Watch(request)
+        await Client(aiter(call)).until(INITIAL_END)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await anext(aiter(stub.Watch(request)))
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        refused = from_rpc_error(raised.value, "here")
+        assert isinstance(refused, LimitReached)
+        assert (refused.what, refused.limit) == ("watches", 1)
+        call.cancel()
+        await eventually(lambda: federation.hub.statistics()["watchers_live"] == 0)
+        await Client(aiter(stub.Watch(request))).until(INITIAL_END)
+
+
+# ---------------------------------------------------------------------------------------------------- read your writes
+
+
+async def _bookmark(federation: Federation, version: str, *changes: Put) -> None:
+    cluster_id = ClusterID("eu-1")
+    term = federation.ledger.clusters()[cluster_id].term
+    await federation.ledger.append(Batch(cluster_id, term, 0, PODS, changes, low_water=version))
+
+
+FRESH = inventory_pb2.FreshAsOf(cluster_id="eu-1", resource="pods", resource_version="500")
+
+
+async def test_answers_wait_for_what_they_have_to_contain(federation: Federation) -> None:
+    selection = Selection(resources=["pods"], clusters=["eu-1"])
+    written = GetRequest(cluster_id="eu-1", resource="pods", namespace="shop", name="written", fresh_as_of=[FRESH])
+    async with federation.serving() as stub, asyncio.TaskGroup() as tasks:
+
+        async def first_page() -> list[str]:
+            return [key_of(each) for each in (await anext(aiter(stub.List(asked)))).objects]
+
+        async def first_events() -> list[str]:
+            events = await Client(aiter(stub.Watch(WatchRequest(selection=selection, fresh_as_of=[FRESH])))).until(
+                INITIAL_END
+            )
+            return [key_of(event.object) for event in events[:-1]]
+
+        async def got() -> list[str]:
+            return [key_of((await stub.Get(written)).object)]
+
+        asked = ListRequest(selection=selection, fresh_as_of=[FRESH])
+        answers = [tasks.create_task(each()) for each in (got, first_page, first_events)]
+        await eventually(lambda: federation.servicer.statistics()["waiting_for_freshness"] == 3)
+        await _bookmark(federation, "499")
+        await _bookmark(federation, "501", put("written", resource_version="500"))
+        for answer in answers:
+            assert "eu-1//pods/shop/written" in await answer
+    assert federation.servicer.statistics()["waiting_for_freshness"] == 0
+
+
+async def test_what_is_not_there_in_time_is_told_as_unavailable(federation: Federation) -> None:
+    await _bookmark(federation, "499")
+    selection = Selection(resources=["pods"])
+    fields: dict[str, Any] = {"fresh_as_of": [FRESH], "fresh_within_ms": 50}
+    async with federation.serving() as stub:
+        calls = (
+            stub.Get(GetRequest(resource="pods", namespace="shop", name="web", cluster_id="eu-1", **fields)),
+            anext(aiter(stub.List(ListRequest(selection=selection, **fields)))),
+            anext(aiter(stub.Watch(WatchRequest(selection=selection, **fields)))),
+        )
+        for call in calls:
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await call
+            assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+            told = from_rpc_error(raised.value, "here")
+            assert isinstance(told, NotFreshYet)
+            assert (told.cluster_id, told.resource, told.low_water, told.state) == ("eu-1", "pods", "499", "LIVE")
+            assert told.proved_age is not None
+            assert told.helps_to_wait
+
+
+async def test_a_caller_that_leaves_while_it_waits_leaves_nothing(federation: Federation) -> None:
+    async with federation.serving() as stub:
+        call = stub.Get(GetRequest(resource="pods", namespace="shop", name="web", fresh_as_of=[FRESH]))
+        waiting = asyncio.create_task(call.wait_for_connection())
+        await eventually(lambda: federation.servicer.statistics()["waiting_for_freshness"] == 1)
+        call.cancel()
+        await eventually(lambda: federation.servicer.statistics()["waiting_for_freshness"] == 0)
+        waiting.cancel()
+    assert not federation.view.freshness._waiting
 
 
 # ------------------------------------------------------------------------------------------------ clusters and types

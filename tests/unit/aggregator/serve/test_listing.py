@@ -16,7 +16,7 @@ EVERYTHING = Selection(frozenset({PODS.group_resource, NODES.group_resource, DEP
 
 
 async def _objects(listing: Listing) -> list[inventory_pb2.InventoryObject]:
-    return [message async for page in listing.pages() for message in page]
+    return [inventory_pb2.InventoryObject.FromString(encoded) async for page in listing.pages() for encoded in page]
 
 
 async def _federation() -> Federation:
@@ -71,7 +71,9 @@ async def test_pages_are_cut_by_bytes() -> None:
     for name, size in sizes.items():
         await federation.commit("a", put(name, data="x" * size))
     listing = Listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource})))
-    pages = [[message.name for message in page] async for page in listing.pages()]
+    pages = [
+        [inventory_pb2.InventoryObject.FromString(encoded).name for encoded in page] async for page in listing.pages()
+    ]
     assert pages == [["p0", "p1"], ["p2"], ["p3"], ["p4"]]
 
 

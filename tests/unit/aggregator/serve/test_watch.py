@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from federator.aggregator.ledger.records import Commit
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve import watch as watch_module
+from federator.aggregator.serve import replay, watch, watch_hub
 from federator.aggregator.serve.listing import PAGE_BYTES, Listing
 from federator.aggregator.serve.pins import Pins
 from federator.aggregator.serve.watch_hub import MAX_BYTES, MAX_ENTRIES
@@ -27,7 +27,9 @@ from tests.unit.aggregator.serve.recorder import (
     ADDED,
     BOOKMARK,
     CLUSTER,
+    DELETED,
     INITIAL_END,
+    MODIFIED,
     Recorder,
     Seen,
     check_atomic,
@@ -36,6 +38,7 @@ from tests.unit.aggregator.serve.recorder import (
     expected,
     key_of,
     new_watch,
+    responses,
 )
 
 ALL_PODS = Selection(frozenset({PODS.group_resource}))
@@ -94,6 +97,12 @@ _selections = st.builds(
 )
 
 
+def _set_slice(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Makes segments so short that commits go beyond them."""
+    for module in (replay, watch, watch_hub):
+        monkeypatch.setattr(f"{module.__name__}.SLICE", number)
+
+
 class World:
     """A federation that lives through random steps, and everything that happened in it."""
 
@@ -122,6 +131,7 @@ class World:
             case "tick":
                 self.now += 1
             case "compact":
+                self.federation.hub.flush()
                 await self.federation.ledger.compact(self.federation.servicer.oldest_pinned_revision)
             case (str(cluster), str(resource), list(changes)):
                 await self.federation.commit(cluster, *changes, type=TYPES[resource])
@@ -148,7 +158,7 @@ async def test_histories_pass_the_watch_checks(
     joins_at: int,
     waits: bool,
 ) -> None:
-    monkeypatch.setattr(f"{watch_module.__name__}.SLICE", 2)
+    _set_slice(monkeypatch, 2)
     world = World(bounds)
     federation = world.federation
     early, joining = Recorder(), Recorder()
@@ -206,7 +216,8 @@ def _initial_end(recorder: Recorder) -> int:
 
 async def _listed(federation: Federation, selection: Selection) -> dict[str, bytes]:
     listing = Listing(federation.view, federation.ledger, selection)
-    return {key_of(message): message.body async for page in listing.pages() for message in page}
+    objects = [inventory_pb2.InventoryObject.FromString(encoded) async for page in listing.pages() for encoded in page]
+    return {key_of(message): message.body for message in objects}
 
 
 def _state_after(changes: list[Seen], initial: Mapping[str, bytes] | None = None) -> dict[str, bytes]:
@@ -254,17 +265,18 @@ async def test_the_world_moves_on_while_the_present_state_is_sent() -> None:
         await federation.commit("a", put(f"p{number:02}", data=big, labels={"v": "1"}))
     pins = federation.servicer._pins
     watch = new_watch(federation, ALL_PODS, after=None, pins=pins)
-    async with aclosing(watch.responses()) as responses:
-        first = await anext(responses)
+    async with aclosing(responses(watch)) as taken:
+        first = await anext(taken)
         listed_at = first.events[0].revision
         for number in range(12):
             await federation.commit("a", put(f"p{number:02}", data=big, labels={"v": "2"}))
         await federation.commit("a", delete("p11"), put("new"))
+        federation.hub.flush()
         assert federation.servicer.oldest_pinned_revision == listed_at
         await federation.ledger.compact(listed_at)
         recorder = Recorder()
         recorder.responses.append(first)
-        async for response in responses:
+        async for response in taken:
             recorder.responses.append(response)
             last = response.events[-1]
             if last.type == BOOKMARK and last.revision == federation.ledger.revision:
@@ -282,10 +294,24 @@ async def test_a_watch_that_is_left_early_holds_no_pin() -> None:
     await federation.join("a")
     await federation.commit("a", put("x"))
     pins = Pins()
-    async with aclosing(new_watch(federation, ALL_PODS, after=None, pins=pins).responses()) as responses:
-        await anext(responses)
+    async with aclosing(new_watch(federation, ALL_PODS, after=None, pins=pins).messages()) as messages:
+        await anext(messages)
         assert pins.readers == 1
     assert pins.readers == 0
+
+
+async def test_a_watch_that_ended_is_forgotten_by_clock_and_audience() -> None:
+    federation = Federation()
+    await federation.join("a")
+    watch = new_watch(federation, ALL_PODS, after=None, bookmark_interval=3600)
+    following = asyncio.create_task(Recorder().follow(watch, until=lambda: 1 << 60))
+    await asyncio.sleep(0.01)
+    assert watch.is_waiting
+    assert federation.hub.clock._slot_of.keys() == {watch}
+    following.cancel()
+    await asyncio.wait([following])
+    assert not federation.hub.clock._slot_of
+    assert federation.hub.statistics()["watch_audiences"] == 0
 
 
 async def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
@@ -378,15 +404,17 @@ async def test_staleness_is_an_event_and_ends_no_watch() -> None:
     assert [of_type.state for of_type in fresh.incomplete_types] == [types_pb2.TYPE_STATE_STALE]
 
 
-async def test_a_watch_behind_compaction_is_told_the_oldest_revision() -> None:
+async def test_a_watch_behind_compaction_is_told_the_oldest_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    _set_slice(monkeypatch, 1)
     federation = Federation(max_entries=1)
     await federation.join("a")
     base = federation.ledger.revision
     for version in range(5):
         await federation.commit("a", put("x", labels={"v": str(version)}))
+    federation.hub.flush()
     await federation.ledger.compact(federation.servicer.oldest_pinned_revision)
     with pytest.raises(CursorExpired) as raised:
-        await anext(new_watch(federation, ALL_PODS, after=base).responses())
+        await anext(new_watch(federation, ALL_PODS, after=base).messages())
     assert (raised.value.revision, raised.value.oldest) == (base, federation.ledger.oldest_revision)
 
 
@@ -401,7 +429,7 @@ async def test_compaction_during_a_replay_is_told_and_never_a_gap() -> None:
     selection = Selection(frozenset({PODS.group_resource}), labels=LabelSelector.parse("app=web"))
     federation.ledger.entry = lambda revision: None  # type: ignore[method-assign]
     with pytest.raises(CursorExpired):
-        await anext(new_watch(federation, selection, after=base).responses())
+        await anext(new_watch(federation, selection, after=base).messages())
 
 
 @pytest.mark.looptime
@@ -420,8 +448,8 @@ async def test_bookmarks_come_at_their_interval_busy_or_idle() -> None:
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(churn())
-        async with aclosing(watch.responses()) as responses:
-            async for response in responses:
+        async with aclosing(responses(watch)) as taken:
+            async for response in taken:
                 for event in response.events:
                     if event.type == BOOKMARK:
                         times.append(loop.time())
@@ -436,10 +464,53 @@ async def test_a_closed_hub_ends_the_watch_with_a_reason_to_come_back() -> None:
     federation = Federation()
     await federation.join("a")
     watch = new_watch(federation, ALL_PODS, after=federation.ledger.revision, bookmark_interval=3600)
-    with pytest.raises(AggregatorUnreachable), federation.hub.watching(watch):
-        asyncio.get_running_loop().call_later(1, federation.hub.close)
-        await anext(watch.responses())
+    taken: list[inventory_pb2.WatchEvent] = []
+
+    async def last_commit_and_close() -> None:
+        await asyncio.sleep(1)
+        await federation.commit("a", put("x"))
+        federation.hub.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(last_commit_and_close())
+        with pytest.raises(AggregatorUnreachable), federation.hub.watching(watch):
+            async for response in responses(watch):
+                taken += response.events
+    assert [event.type for event in taken] == [ADDED, BOOKMARK]
+    assert taken[-1].revision == federation.ledger.revision
     assert federation.hub.statistics()["watch_ends_shutdown"] == 1
+
+
+async def test_a_lagging_watch_of_a_closed_hub_ends_where_it_is_with_a_cursor_that_resumes() -> None:
+    times = itertools.count(1_000_000)
+    federation = Federation(clock=lambda: float(next(times)), max_entries=1)
+    await federation.join("a")
+    base = federation.ledger.revision
+    for number in range(600):
+        await federation.commit("a", put(f"p{number}"))
+    federation.hub.flush()
+    taken: list[inventory_pb2.WatchEvent] = []
+    federation.hub.close()
+    with pytest.raises(AggregatorUnreachable):
+        async for response in responses(new_watch(federation, ALL_PODS, after=base, bookmark_interval=3600)):
+            taken += response.events
+    assert taken[-1].type == BOOKMARK
+    assert taken[-1].revision == taken[-2].revision < federation.ledger.revision
+    assert federation.ledger.cursors.decode(taken[-1].cursor) == taken[-1].revision
+
+
+async def test_a_watch_that_is_still_listing_when_the_hub_closes_ends_without_a_cursor() -> None:
+    federation = Federation()
+    await federation.join("a")
+    for number in range(3):
+        await federation.commit("a", put(f"p{number}", data="x" * PAGE_BYTES))
+    watch = new_watch(federation, ALL_PODS, after=None)
+    async with aclosing(responses(watch)) as taken:
+        await anext(taken)
+        federation.hub.close()
+        with pytest.raises(AggregatorUnreachable):
+            await anext(taken)
+    assert watch.cursor == b""
 
 
 async def test_what_does_not_concern_a_watch_still_moves_its_bookmark() -> None:
@@ -460,10 +531,10 @@ async def test_the_cursor_for_a_slow_client_is_that_of_the_last_message_it_took(
     await federation.commit("a", put("x"))
     watch = new_watch(federation, ALL_PODS, after=base)
     assert federation.ledger.cursors.decode(watch.cursor) == base
-    async with aclosing(watch.responses()) as responses:
-        first = await anext(responses)
+    async with aclosing(responses(watch)) as taken:
+        first = await anext(taken)
         assert federation.ledger.cursors.decode(watch.cursor) == base
-        await anext(responses)
+        await anext(taken)
         assert watch.cursor == first.events[-1].cursor
 
 
@@ -471,14 +542,134 @@ async def test_the_cursor_for_a_slow_client_is_that_of_the_last_message_it_took(
 async def test_the_step_from_the_ledger_to_the_ring_splits_no_commit(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{watch_module.__name__}.SLICE", 2)
+    _set_slice(monkeypatch, 2)
     federation = Federation(max_entries=1)
     await federation.join("a")
+    federation.hub.flush()
     base = federation.ledger.revision
     for number in range(before):
         await federation.commit("a", put(f"b{number}"))
     commit = await federation.commit("a", put("x"), put("y"), put("z"))
-    assert federation.hub.floor == base + before
+    federation.hub.flush()
+    assert base <= federation.hub.floor <= base + before
     recorder = await _follow(federation, after=base)
     check_atomic(recorder, [[entry.revision for entry in commit.entries], *([base + 1 + n] for n in range(before))])
     assert len(recorder.changes()) == before + 3
+
+
+# ------------------------------------------------------------------------------------------------------ shared bytes
+
+
+async def _first_messages(*watches: watch.Watch) -> list[bytes]:
+    """Of watches that are open at the same time."""
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(aclosing(each.messages())) for each in watches]
+        return [(await anext(stream)).encoded for stream in streams]
+
+
+@pytest.mark.parametrize("bounds", [NO_BOUNDS, Bounds(max_entries=1)])
+async def test_equal_watches_are_sent_the_same_bytes(bounds: Bounds) -> None:
+    """Not equal ones only: the very same, live or lagging, so that a thousand cost no more than one."""
+    federation = Federation(max_entries=bounds.max_entries)
+    await federation.join("a")
+    base = federation.ledger.revision
+    for number in range(10):
+        await federation.commit("a", put(f"p{number}"), put(f"q{number}"))
+    federation.hub.flush()
+    equal = [Selection(frozenset({PODS.group_resource}), labels=LabelSelector.parse("!x")) for _ in range(3)]
+    watches = [new_watch(federation, each, after=base, bookmark_interval=9) for each in (*equal, ALL_PODS)]
+    first, second, third, other = await _first_messages(*watches)
+    assert first is second is third
+    assert other == first
+    assert len(inventory_pb2.WatchResponse.FromString(first).events) == 20
+
+
+async def test_watches_with_different_options_share_no_message() -> None:
+    federation = Federation()
+    await federation.join("a")
+    await federation.commit("a", put("x", labels={"v": "1"}))
+    base = federation.ledger.revision
+    await federation.commit("a", put("x", labels={"v": "2"}))
+    plain, richer = await _first_messages(
+        *(
+            new_watch(federation, ALL_PODS, after=base, bookmark_interval=9, with_previous=asked)
+            for asked in (False, True)
+        )
+    )
+    (event,) = inventory_pb2.WatchResponse.FromString(plain).events
+    assert not event.HasField("previous")
+    (event,) = inventory_pb2.WatchResponse.FromString(richer).events
+    assert b'"v":"1"' in event.previous.body
+
+
+@pytest.mark.parametrize("bounds", [NO_BOUNDS, Bounds(max_entries=1)])
+async def test_the_state_before_a_change_comes_where_it_is_asked_for(bounds: Bounds) -> None:
+    federation = Federation(max_entries=bounds.max_entries)
+    await federation.join("a")
+    base = federation.ledger.revision
+    await federation.commit("a", put("x", labels={"app": "db"}, n=1))
+    await federation.commit("a", put("x", labels={"app": "web"}, n=2))
+    await federation.commit("a", put("x", labels={"app": "web"}, n=3))
+    await federation.commit("a", put("x", labels={"app": "db"}, n=4))
+    await federation.commit("a", put("x", labels={"app": "web"}, n=5))
+    await federation.commit("a", delete("x"))
+    selection = Selection(frozenset({PODS.group_resource}), labels=LabelSelector.parse("app=web"))
+    recorder = Recorder()
+    richer = new_watch(federation, selection, after=base, with_previous=True)
+    await recorder.follow(richer, until=lambda: federation.ledger.revision)
+
+    def number(message: inventory_pb2.InventoryObject) -> str:
+        return message.body.decode().partition('"n":')[2].rstrip("}")
+
+    told = [
+        (event.type, number(event.object), number(event.previous))
+        for event in recorder.events
+        if event.type != BOOKMARK
+    ]
+    assert told == [
+        (ADDED, "2", ""),  # it was not selected before, so nothing is told of before
+        (MODIFIED, "3", "2"),
+        (DELETED, "3", "3"),
+        (ADDED, "5", ""),
+        (DELETED, "5", "5"),
+    ]
+
+
+async def test_a_watch_begun_inside_a_commit_gets_the_rest_of_it() -> None:
+    federation = Federation()
+    await federation.join("a")
+    commit = await federation.commit("a", put("x"), put("y"), put("z"))
+    federation.hub.flush()
+    recorder = await _follow(federation, after=commit.entries[0].revision)
+    assert [change.revision for change in recorder.changes()] == [entry.revision for entry in commit.entries[1:]]
+
+
+async def test_a_watch_may_begin_at_what_is_not_published_yet() -> None:
+    """A list is answered at once, its cursor may be newer than what watches were told."""
+    federation = Federation()
+    await federation.join("a")
+    commit = await federation.commit("a", put("x"), put("y"))
+    assert federation.hub.revision < commit.revision
+    recorder = await _follow(federation, after=commit.entries[0].revision)
+    assert [change.revision for change in recorder.changes()] == [commit.revision]
+
+
+async def test_watches_of_everything_end_where_those_do_that_were_woken_late() -> None:
+    """What does not concern a watch moves its position while it waits; nothing that does is skipped."""
+    federation = Federation()
+    await federation.join("a")
+    base = federation.ledger.revision
+    narrow = Selection(frozenset({PODS.group_resource}), name="x")
+    recorder = Recorder()
+    end = 1 << 60
+    async with asyncio.TaskGroup() as tasks:
+        following = new_watch(federation, narrow, after=base, bookmark_interval=0.3)
+        tasks.create_task(recorder.follow(following, until=lambda: end))
+        for number in range(40):
+            await federation.commit("a", put("y", labels={"n": str(number)}))
+            if number % 10 == 0:
+                await federation.commit("a", put("x", labels={"n": str(number)}))
+            await asyncio.sleep(0.005)
+        end = federation.ledger.revision
+    assert [change.type for change in recorder.changes()] == ["ADDED"] + ["MODIFIED"] * 3
+    assert recorder.events[-1].revision == federation.ledger.revision

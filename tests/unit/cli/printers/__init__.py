@@ -10,4 +10,5 @@ import yaml
 
 def examples() -> list[dict[str, Any]]:
     """The objects of examples.yaml, each as a copy of its own."""
-    return list(yaml.safe_load_all((Path(__file__).parent / "examples.yaml").read_text()))
+    text = (Path(__file__).parent / "examples.yaml").read_text()
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))

@@ -1,0 +1,51 @@
+"""Messages put together from encoded parts.
+
+In protobuf's encoding a message is its fields, one after the other in any order, and a field that is itself a message
+is a tag, a length and bytes. So what many answers have in common is encoded once, and an answer is a join of bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.message import Message
+
+from federator.v1 import inventory_pb2
+
+_LENGTH_DELIMITED = 2
+
+
+class EmbeddedField:
+    """A field of a message type that holds a message or bytes."""
+
+    def __init__(self, message_type: type[Message], name: str) -> None:
+        self._tag = _varint(message_type.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
+
+    def prefix(self, length: int) -> bytes:
+        """What stands before a value of so many bytes."""
+        return self._tag + _varint(length)
+
+    def encode(self, messages: Iterable[bytes]) -> bytes:
+        """Returns the field with encoded messages as its values."""
+        return b"".join([part for message in messages for part in (self.prefix(len(message)), message)])
+
+
+_SHORT = [bytes((value,)) for value in range(0x80)]
+
+
+def _varint(value: int) -> bytes:
+    if value <= 0x7F:
+        return _SHORT[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+EVENTS = EmbeddedField(inventory_pb2.WatchResponse, "events")
+OBJECT = EmbeddedField(inventory_pb2.WatchEvent, "object")
+PREVIOUS = EmbeddedField(inventory_pb2.WatchEvent, "previous")
+BODY = EmbeddedField(inventory_pb2.InventoryObject, "body")
+OBJECTS = EmbeddedField(inventory_pb2.ListResponse, "objects")

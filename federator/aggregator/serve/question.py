@@ -1,0 +1,19 @@
+"""Questions: what a watch asks for. Watches with equal questions get the same bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from federator.aggregator.merge.selection import Selection
+
+
+class Question(NamedTuple):
+    """Everything that decides which events a watch gets, and what is in them.
+
+    Attributes:
+        selection: which objects.
+        with_previous: whether events carry the state before the change.
+    """
+
+    selection: Selection
+    with_previous: bool = False
