@@ -103,6 +103,7 @@ torture: testbed ## Property tests, kills, power cuts, fault runs, long: SEED=1 
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m hypothesis -p no:cacheprovider --timeout=1800 tests/unit tests/contract
 	$(BIN)/python -m tests.robustness.ledger_torture --mode kill --kills $(KILLS) --seed $(SEED) --report build/ledger-torture.json
 	$(BIN)/python -m tests.robustness.ledger_torture --mode unsynced --kills $(UNSYNCED) --seed $(SEED) --report build/ledger-unsynced.json
+	$(BIN)/python -m tests.robustness.watch_run --seed $(SEED) --seconds 120 --report build/watch-run.json
 	$(BIN)/python -m tests.robustness.fault_run --seed $(SEED) --rounds $(ROUNDS) --report build/torture.json
 
 PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -98,13 +97,18 @@ class Proof(msgspec.Struct, frozen=True):
     age: float
 
 
-async def decode(request: ingest_pb2.PushRequest, bodies: BodyCodec) -> tuple[Frame, list[ItemRefused]]:
+async def decode(
+    request: ingest_pb2.PushRequest, bodies: BodyCodec, turn: Callable[[], Awaitable[None]]
+) -> tuple[Frame, list[ItemRefused]]:
     """Returns the frame of a numbered request and the items in it that were left out.
 
     Each body is decompressed and looked at once, here: what is stored can be read again, is the object it is said to
     be, and carries what the indexes need.
 
-    It yields to other tasks between slices of items.
+    Args:
+        request: what came.
+        bodies: decompresses.
+        turn: awaited before each slice of items, so that others get theirs.
 
     Raises:
         InvalidInput: the frame as a whole is malformed.
@@ -113,15 +117,14 @@ async def decode(request: ingest_pb2.PushRequest, bodies: BodyCodec) -> tuple[Fr
         case "snapshot_items":
             items = request.snapshot_items
             resource_type = resource_type_from_proto(items.type)
-            return await _changes(
-                resource_type, items.objects, _ItemReader(resource_type, bodies).put, in_snapshot=True
-            )
+            read_item = _ItemReader(resource_type, bodies).put
+            return await _changes(resource_type, items.objects, read_item, turn, in_snapshot=True)
         case "deltas":
             deltas = request.deltas
             resource_type = resource_type_from_proto(deltas.type)
             low_water = _version(deltas.resource_version) if deltas.resource_version else ""
             read = _ItemReader(resource_type, bodies).delta
-            return await _changes(resource_type, deltas.deltas, read, in_snapshot=False, low_water=low_water)
+            return await _changes(resource_type, deltas.deltas, read, turn, in_snapshot=False, low_water=low_water)
         case "snapshot_begin":
             return SnapshotBegin(resource_type_from_proto(request.snapshot_begin.type)), []
         case "snapshot_end":
@@ -148,6 +151,7 @@ async def _changes(
     resource_type: ResourceType,
     items: Collection[_Item],
     read: Callable[[_Item], Change],
+    turn: Callable[[], Awaitable[None]],
     *,
     in_snapshot: bool,
     low_water: str = "",
@@ -157,8 +161,8 @@ async def _changes(
     changes: list[Change] = []
     refused: list[ItemRefused] = []
     for position, item in enumerate(items):
-        if position % _ITEMS_PER_SLICE == _ITEMS_PER_SLICE - 1:
-            await asyncio.sleep(0)
+        if position % _ITEMS_PER_SLICE == 0 and len(items) >= _ITEMS_PER_SLICE:
+            await turn()
         try:
             changes.append(read(item))
         except InvalidInput as error:

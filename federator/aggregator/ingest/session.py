@@ -194,7 +194,7 @@ class Session:
             if request.HasField("heartbeat"):
                 self._take_proofs(request.heartbeat)
             elif self._is_next(request.sequence):
-                frame, refused = await decode(request, self._ledger.bodies)
+                frame, refused = await decode(request, self._ledger.bodies, self._ledger.turn)
                 await self._queue(_Received(request.sequence, frame, tuple(refused), size))
         self._is_read = True
         self._committable.set()

@@ -179,6 +179,10 @@ class Ledger(Protocol):
         """The types of one member, as of `revision`."""
         ...
 
+    async def turn(self) -> None:
+        """Lets others work, and returns when the ledger is not slowed down by whoever works on the loop for long."""
+        ...
+
     async def compact(self, revision: int) -> int:
         """Forgets history up to a revision, keeping each key's newest state at or below it; returns entries dropped.
 

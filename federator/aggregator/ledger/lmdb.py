@@ -321,6 +321,10 @@ class LmdbLedger:
         """As the seam says."""
         return self._members.types(cluster_id)
 
+    async def turn(self) -> None:
+        """As the seam says."""
+        await self._thread.turn()
+
     async def compact(self, revision: int) -> int:
         """As the seam says. In slices that commits interleave with; cancelled, it has forgotten up to some slice.
 

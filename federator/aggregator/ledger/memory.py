@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from bisect import bisect_right
@@ -217,6 +218,10 @@ class MemoryLedger:
     def types(self, cluster_id: ClusterID) -> Sequence[TypeRecord]:
         """As the seam says."""
         return self._present.types(cluster_id)
+
+    async def turn(self) -> None:
+        """As the seam says."""
+        await asyncio.sleep(0)
 
     async def compact(self, revision: int) -> int:
         """As the seam says; in one step."""

@@ -51,23 +51,42 @@ _MAX_BASE = 1 << 52
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is known of a present object without reading its newest entry: enough to see that nothing has changed.
+    """What is known of a present object without reading its newest entry: enough for most changes.
 
     Attributes:
         revision: of its newest entry.
-        fingerprint: of its state, see `fingerprint`.
+        fingerprint: of its state as a whole; an equal one says that nothing has changed.
+        identity: of its UID and what the indexes hold; an equal one says that neither has changed.
     """
 
     revision: int
     fingerprint: int
+    identity: int
+
+
+def head_of(revision: int, state: State) -> Head:
+    """The head of an object that took a state at a revision."""
+    return Head(
+        revision,
+        fingerprint(state.content_hash, state.api_version, state.uid),
+        identity(state.uid, state.indexed),
+    )
 
 
 def fingerprint(content_hash: int, api_version: str, uid: str) -> int:
-    """One number for the content, version and identity of an object: equal ones say that nothing has changed.
+    """One number for the content, version and identity of an object.
 
     The content has the other two in it, where it is what an apiserver serves; an agent may send anything.
     """
     return xxh3_64_intdigest(f"{api_version} {uid}".encode(), content_hash)
+
+
+def identity(uid: str, indexed: IndexedState) -> int:
+    """One number for which object it is and where the indexes have it."""
+    return xxh3_64_intdigest(_encode((uid, indexed)))
+
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class State(Protocol):
@@ -375,15 +394,17 @@ def _state(draft: _Draft, view: View, key: ObjectKey, head: Head) -> State:
 def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put, head: Head | None) -> None:
     api_version, uid = batch.type.api_version, put.uid
     mark = fingerprint(put.content_hash, api_version, uid)
-    previous: State | None = None
-    if head is not None:
-        if head.fingerprint == mark:
-            return
+    if head is not None and head.fingerprint == mark:
+        return
+    kind = identity(uid, put.indexed)
+    before = put.indexed  # which an equal identity says
+    if head is not None and (batch.in_snapshot or head.identity != kind):
         previous = _state(draft, view, key, head)
+        before = previous.indexed
         if previous is not _UNREADABLE:
             if previous.uid != uid:
                 _plan_deletion(draft, key, head, previous)
-                head = previous = None
+                head = None
             elif batch.in_snapshot and is_older(put.resource_version, previous.resource_version):
                 return
     follows = 0
@@ -407,10 +428,10 @@ def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put,
         follows,
     )
     draft.entries.append(entry)
-    if previous is not None:
-        draft.before[revision] = previous.indexed
+    if head is not None:
+        draft.before[revision] = before
     draft.states[key] = entry
-    draft.heads[key] = Head(revision, mark)
+    draft.heads[key] = Head(revision, mark, kind)
 
 
 def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head, previous: State) -> None:

@@ -11,7 +11,7 @@ from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import HeadRow, Kind, ObjectRow, Row
 from federator.aggregator.ledger.damage import LOST
 from federator.aggregator.ledger.maintenance import identity_of, transaction_of
-from federator.aggregator.ledger.planning import fingerprint
+from federator.aggregator.ledger.planning import head_of
 from federator.aggregator.ledger.reader import OLDEST, POSITION, Reader
 from federator.aggregator.ledger.records import EntryType
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, added, checksum
@@ -343,7 +343,8 @@ def _is_same_key(one: ObjectRow, other: ObjectRow) -> bool:
 
 def _agrees(head: HeadRow, row: ObjectRow) -> bool:
     is_named = (head.namespace or row.namespace, head.name or row.name) == (row.namespace, row.name)
-    return is_named and head.fingerprint == fingerprint(row.content_hash, row.api_version, row.uid)
+    expected = head_of(head.revision, row)
+    return is_named and (head.fingerprint, head.identity) == (expected.fingerprint, expected.identity)
 
 
 def _shown(key: bytes) -> str:

@@ -23,8 +23,8 @@ from federator.aggregator.ledger.codec import (
     Row,
     TypeRow,
 )
-from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, IndexedState, read_indexed_state
-from federator.aggregator.ledger.planning import Head, Plan, fingerprint, outlived_by
+from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, UNKNOWN, IndexedState, read_indexed_state
+from federator.aggregator.ledger.planning import Head, Plan, fingerprint, head_of, identity, outlived_by
 from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, POSITION, Reader
 from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry, TypeEntry
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, Change
@@ -162,9 +162,21 @@ class Writer(Reader):
             except ValueError:  # converted already, or damaged
                 continue
             mark = fingerprint(old.content_hash, old.api_version, old.uid)
+            kind = identity(old.uid, self._indexed_at(old.revision))
             names = (old.namespace, old.name) if old.name else ()
-            self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, *names))
+            self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, kind, *names))
         return keys[-1] if keys else None
+
+    def _indexed_at(self, revision: int) -> IndexedState:
+        """What the indexes hold of a state that a former schema may have written."""
+        key = codec.encode_revision(revision)
+        try:
+            row = codec.ANY_ROW.unseal(key, self._transaction.get(key, None, self._tables.handle("log")) or b"")
+        except ValueError:
+            return UNKNOWN
+        if isinstance(row, ObjectRow):
+            return row.indexed
+        return _indexed(row.body) if isinstance(row, ObjectRowV1) else UNKNOWN
 
     def _converted(self, revision: int, row: ObjectRowV1) -> ObjectRow:
         (cluster_id,), (group, resource) = self._name(row.cluster), self._name(row.resource)
@@ -262,7 +274,8 @@ class Writer(Reader):
         """
         is_digest = codec.object_key(current_key[: codec.PREFIX_LENGTH], row.namespace, row.name)[1]
         names = (row.namespace, row.name) if is_digest else ()
-        head = HeadRow(revision, fingerprint(row.content_hash, row.api_version, row.uid), *names)
+        made = head_of(revision, row)
+        head = HeadRow(made.revision, made.fingerprint, made.identity, *names)
         sealed = codec.HEAD.seal(current_key, head)
         self._transaction.put(current_key, sealed, db=self._tables.handle("current"))
         return sealed
@@ -334,7 +347,7 @@ class Writer(Reader):
             self._remove("current", current_key)
             return
         names = (key.namespace, key.name) if is_digest else ()
-        self._put(codec.HEAD, "current", current_key, HeadRow(head.revision, head.fingerprint, *names))
+        self._put(codec.HEAD, "current", current_key, HeadRow(head.revision, head.fingerprint, head.identity, *names))
 
     def _given_numbers(self, key: ObjectKey) -> Numbers:
         cluster_id, group, resource, _, _ = key

@@ -67,8 +67,9 @@ class WatchHub:
     - *Decided alike*: a live and a lagging watcher see an entry through the same `Change`.
     - *Waking whom it may concern*: a commit costs nothing for watchers of other types, clusters, namespaces or names.
     - *Together*: commits that come at once are published together. At rest a commit is published in the next step of
-      the event loop. Under load there is a pause between two publications of twice the time that their messages take:
-      a message costs the same whatever is in it, so this bounds what watchers cost, and shares it out evenly.
+      the event loop. Under load there is a pause between two publications of twice the time that their messages take,
+      and longer ones while most watchers have not sent the last: a message costs the same whatever is in it, so this
+      bounds what watchers cost, and shares it out evenly.
 
     Compaction must stay at or below `floor`: an entry's previous state is read from the ledger.
     """
@@ -104,6 +105,7 @@ class WatchHub:
         self._publication: asyncio.Handle | None = None
         self._published_at = 0.0
         self._pause = MIN_PAUSE
+        self._woken: list[Watcher] = []
         self._replay = Replay(ledger, types)
         self._audiences = Audiences()
         self._is_closed = False
@@ -163,12 +165,15 @@ class WatchHub:
         before = self._revision
         self._revision = pending[-1][1].revision
         self._add(before, pending)
-        woken = 0
+        late = [each for each in self._woken if not each.is_waiting and each in self._watchers]
+        is_behind = len(late) > len(self._woken) // 2
+        self._woken = late
         for audience in self._audiences.concerned_by([entry for _, entry in pending]):
             audience.concerned_at = self._revision
-            woken += _wake(audience, before)
+            self._woken += _wake(audience, before)
         self._published_at = asyncio.get_running_loop().time()
-        self._pause = min(MAX_PAUSE, max(MIN_PAUSE, 2 * woken * MESSAGE_SECONDS))
+        least = 2 * len(self._woken) * MESSAGE_SECONDS
+        self._pause = min(MAX_PAUSE, max(MIN_PAUSE, least, 2 * self._pause if is_behind else 0))
 
     def grow(self, number: int) -> None:
         """Counts bytes that the ring has grown by, and lets the oldest whole commits go where it is too large."""
@@ -315,11 +320,11 @@ def _end_of_segment(entries: Sequence[tuple[int, Entry]], start: int) -> int:
     return next((index for index in range(end, start, -1) if entries[index - 1][0] != entries[index][0]), end)
 
 
-def _wake(audience: Audience, before: int) -> int:
-    """Wakes those that wait, and returns how many; what was published up to `before` does not concern them."""
+def _wake(audience: Audience, before: int) -> list[Watcher]:
+    """Wakes those that wait, and returns them; what was published up to `before` does not concern them."""
     waiting, audience.waiting = audience.waiting, {}
     for watcher, woken in waiting.items():
         watcher.position = before
         if not woken.done():
             woken.set_result(None)
-    return len(waiting)
+    return list(waiting)

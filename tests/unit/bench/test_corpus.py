@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -135,7 +137,9 @@ async def test_an_aggregator_takes_the_objects(corpus: Corpus) -> None:
         states = many(corpus, resource)
         objects = [pushed_object(each.namespace, each.name, each.uid, each.version, each.raw) for each in states]
         items = ingest_pb2.SnapshotItems(type=resource_type_to_proto(resource_type), objects=objects)
-        frame, refused = await decode(ingest_pb2.PushRequest(snapshot_items=items), BodyCodec())
+        frame, refused = await decode(
+            ingest_pb2.PushRequest(snapshot_items=items), BodyCodec(), partial(asyncio.sleep, 0)
+        )
         assert isinstance(frame, Changes)
         assert not refused
         assert len(frame.changes) == len(states)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
 from federator.aggregator.ingest.frames import Changes, decode
 from federator.v1 import ingest_pb2
 from federator.wire.body import BodyCodec, decode_body
@@ -12,6 +15,7 @@ async def test_pushed_pods_are_what_an_aggregator_takes() -> None:
     frame, refused = await decode(
         ingest_pb2.PushRequest(snapshot_items=ingest_pb2.SnapshotItems(type=PODS, objects=[state])),
         BodyCodec(),
+        partial(asyncio.sleep, 0),
     )
     assert isinstance(frame, Changes)
     assert not refused

@@ -80,7 +80,7 @@ def test_different_names_have_different_keys_that_fit(
 def test_a_key_gives_its_name_back(namespace: str, name: str) -> None:
     key, is_digest = codec.object_key(PREFIX, namespace, name)
     names = (namespace, name) if is_digest else ()
-    assert codec.object_name(key, HeadRow(1, 5, *names)) == (namespace, name)
+    assert codec.object_name(key, HeadRow(1, 5, 6, *names)) == (namespace, name)
 
 
 def test_the_longest_names_kubernetes_allows_need_no_digest() -> None:

@@ -125,7 +125,7 @@ async def test_a_head_of_before_is_noticed(written: Written) -> None:
     def change(transaction: lmdb.Transaction[bytes], current: lmdb._Database) -> None:
         key, sealed = next(iter(transaction.cursor(current)))
         head = codec.HEAD.unseal(key, sealed)
-        former = codec.HeadRow(head.revision - 9, 7)
+        former = codec.HeadRow(head.revision - 9, 7, 7)
         transaction.put(key, codec.HEAD.seal(key, former), db=current)
 
     written.tamper("current", change)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import pytest
 
@@ -371,6 +371,49 @@ async def test_at_rest_a_commit_is_published_at_once_and_under_load_with_pauses(
         assert 0.8 / pause < publications <= 1.01 / pause + 1
         await asyncio.sleep(1)
         assert hub.revision == federation.ledger.revision
+
+
+class _Reader:
+    """A watch as the hub sees it."""
+
+    position = 0
+    is_waiting = False
+
+
+@pytest.mark.looptime
+async def test_while_most_watchers_are_behind_the_pauses_grow() -> None:
+    federation = Federation()
+    await federation.join("a")
+    hub = federation.hub
+    hub.flush()
+    readers = [_Reader() for _ in range(3)]
+    numbers = itertools.count()
+    pauses: list[float] = []
+
+    async def publish(*ready: _Reader) -> None:
+        waits = [asyncio.create_task(hub.wait(reader, audience)) for reader in ready]
+        await asyncio.sleep(1)
+        await federation.commit("a", put("x", data=str(next(numbers))))
+        await asyncio.sleep(1)
+        pauses.append(hub._pause)
+        await asyncio.gather(*waits)
+
+    with ExitStack() as stack:
+        audience = stack.enter_context(hub.audience(Question(Selection(PODS_ONLY))))
+        for reader in readers:
+            stack.enter_context(hub.watching(reader))
+            reader.position = hub.revision
+        await publish(*readers)
+        for _ in range(6):
+            await publish()
+        assert pauses[0] == MIN_PAUSE
+        assert pauses[1:4] == [2 * MIN_PAUSE, 4 * MIN_PAUSE, 8 * MIN_PAUSE]
+        assert pauses[-1] == MAX_PAUSE
+        for reader in readers:
+            reader.position = hub.revision
+        await publish(*readers)
+        assert pauses[-1] == MIN_PAUSE
+    assert not hub.statistics()["watchers_live"]
 
 
 async def test_commits_that_come_at_once_are_published_together() -> None:
