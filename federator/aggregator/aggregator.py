@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -39,6 +40,10 @@ log = structlog.get_logger(__name__)
 _INVENTORY = inventory_pb2.DESCRIPTOR.services_by_name["InventoryService"].full_name
 _INGEST = ingest_pb2.DESCRIPTOR.services_by_name["IngestService"].full_name
 
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds for which one thread may keep the interpreter from another, in the whole process; Python's own is ten times
+as long. LMDB lets go of it at each call, and would wait so long each time while watches are served."""
 
 PROGRESS_INTERVAL = 5.0
 """Seconds between two lines in the log while the ledger is loaded."""
@@ -95,6 +100,7 @@ class Aggregator:
             InvalidInput: an address cannot be listened on, or a file of TLS cannot be used.
         """
         settings = self._settings
+        sys.setswitchinterval(SWITCH_INTERVAL)
         async with AsyncExitStack() as stack:
             registry = new_registry("aggregator")
             registry.register(StatisticsCollector(self._more_metrics))

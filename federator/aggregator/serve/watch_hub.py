@@ -34,12 +34,12 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_WATCHES = 20_000
 """Watches at once: each takes up to 32 KiB while idle, so these take 640 MB."""
 
-MESSAGE_SECONDS = 50e-6
-"""About what one message of a stream costs, whatever is in it."""
+MESSAGE_SECONDS = 100e-6
+"""About what one message of a stream costs, whatever is in it, in this loop and in gRPC's threads."""
 
 MIN_PAUSE = 0.001
-MAX_PAUSE = 0.02
-"""Bounds of the seconds between two publications under load, whatever the number of watchers."""
+MAX_PAUSE = 0.05
+"""Bounds of the seconds between two publications under load."""
 
 _READ = 512
 
@@ -68,8 +68,8 @@ class WatchHub:
     - *Waking whom it may concern*: a commit costs nothing for watchers of other types, clusters, namespaces or names.
     - *Together*: commits that come at once are published together. At rest a commit is published in the next step of
       the event loop. Under load there is a pause between two publications of twice the time that their messages take,
-      and longer ones while most watchers have not sent the last: a message costs the same whatever is in it, so this
-      bounds what watchers cost, and shares it out evenly.
+      or that most watchers took to send the last, if that is longer: a message costs much the same whatever is in it,
+      so this bounds what watchers cost, and leaves time for commits, which have many short ways through the same loop.
 
     Compaction must stay at or below `floor`: an entry's previous state is read from the ledger.
     """
@@ -103,7 +103,7 @@ class WatchHub:
         self._revision = self._floor = ledger.revision
         self._pending: list[tuple[int, Entry]] = []
         self._publication: asyncio.Handle | None = None
-        self._published_at = 0.0
+        self._published_at = self._returned_at = 0.0
         self._pause = MIN_PAUSE
         self._woken: list[Watcher] = []
         self._replay = Replay(ledger, types)
@@ -166,14 +166,16 @@ class WatchHub:
         self._revision = pending[-1][1].revision
         self._add(before, pending)
         late = [each for each in self._woken if not each.is_waiting and each in self._watchers]
+        now = asyncio.get_running_loop().time()
         is_behind = len(late) > len(self._woken) // 2
+        taken = (now if is_behind else self._returned_at) - self._published_at
         self._woken = late
         for audience in self._audiences.concerned_by([entry for _, entry in pending]):
             audience.concerned_at = self._revision
             self._woken += _wake(audience, before)
-        self._published_at = asyncio.get_running_loop().time()
-        least = 2 * len(self._woken) * MESSAGE_SECONDS
-        self._pause = min(MAX_PAUSE, max(MIN_PAUSE, least, 2 * self._pause if is_behind else 0))
+        least = len(self._woken) * MESSAGE_SECONDS
+        self._pause = min(MAX_PAUSE, max(MIN_PAUSE, 2 * taken, 2 * least))
+        self._published_at = now
 
     def grow(self, number: int) -> None:
         """Counts bytes that the ring has grown by, and lets the oldest whole commits go where it is too large."""
@@ -213,7 +215,9 @@ class WatchHub:
         """
         if self._is_closed or watcher.position < self._revision:
             return
-        woken = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._returned_at = loop.time()
+        woken = loop.create_future()
         audience.waiting[watcher] = woken
         watcher.is_waiting = True
         try:

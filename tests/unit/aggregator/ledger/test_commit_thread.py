@@ -197,3 +197,31 @@ async def test_a_listener_that_raises_is_reported_and_stops_nobody(thread: Commi
     assert list(results) == ["one", "two"]
     assert told == ["two"]
     assert [type(context["exception"]) for context in reported] == [ZeroDivisionError]
+
+
+async def test_long_work_on_the_loop_gets_its_turn_between_two_groups(thread: CommitThread) -> None:
+    await thread.turn()
+    gate = Gate()
+    holding = await hold(thread, gate, [])
+    turn = asyncio.create_task(thread.turn())
+    await asyncio.sleep(0.05)
+    assert not turn.done(), "the thread is at work"
+    gate.opened.set()
+    async with asyncio.timeout(5):
+        await turn
+        await holding
+        await thread.turn()
+
+
+async def test_a_refused_piece_ends_the_threads_turn_too(thread: CommitThread) -> None:
+    def refuse(_: Writer) -> None:
+        raise InvalidInput("field", "value", "another")
+
+    def break_off(_: Writer) -> None:
+        raise RuntimeError("a defect")
+
+    for work in (refuse, break_off):
+        with pytest.raises((InvalidInput, LedgerError)):
+            await thread.submit(work, lambda _: None, cost=1)
+        async with asyncio.timeout(5):
+            await thread.turn()

@@ -381,39 +381,47 @@ class _Reader:
 
 
 @pytest.mark.looptime
-async def test_while_most_watchers_are_behind_the_pauses_grow() -> None:
+async def test_the_longer_watchers_take_the_longer_are_the_pauses() -> None:
     federation = Federation()
     await federation.join("a")
-    hub = federation.hub
+    hub, numbers = federation.hub, itertools.count()
     hub.flush()
-    readers = [_Reader() for _ in range(3)]
-    numbers = itertools.count()
-    pauses: list[float] = []
+    readers = [_Reader() for _ in range(4)]
+    waits: dict[_Reader, asyncio.Task[None]] = {}
 
-    async def publish(*ready: _Reader) -> None:
-        waits = [asyncio.create_task(hub.wait(reader, audience)) for reader in ready]
-        await asyncio.sleep(1)
+    async def come_back(*ready: _Reader) -> None:
+        for reader in ready:
+            reader.position = hub.revision
+            waits[reader] = asyncio.create_task(hub.wait(reader, audience))
+        await _turns()
+
+    async def publish() -> float:
         await federation.commit("a", put("x", data=str(next(numbers))))
-        await asyncio.sleep(1)
-        pauses.append(hub._pause)
-        await asyncio.gather(*waits)
+        hub.flush()
+        await _turns()
+        return hub._pause
 
     with ExitStack() as stack:
         audience = stack.enter_context(hub.audience(Question(Selection(PODS_ONLY))))
         for reader in readers:
             stack.enter_context(hub.watching(reader))
-            reader.position = hub.revision
-        await publish(*readers)
-        for _ in range(6):
-            await publish()
-        assert pauses[0] == MIN_PAUSE
-        assert pauses[1:4] == [2 * MIN_PAUSE, 4 * MIN_PAUSE, 8 * MIN_PAUSE]
-        assert pauses[-1] == MAX_PAUSE
-        for reader in readers:
-            reader.position = hub.revision
-        await publish(*readers)
-        assert pauses[-1] == MIN_PAUSE
-    assert not hub.statistics()["watchers_live"]
+        await come_back(*readers)
+        await publish()
+        await asyncio.sleep(0.004)
+        await come_back(*readers)
+        await asyncio.sleep(1)
+        assert await publish() == pytest.approx(0.008), "twice what they took, however long ago that was"
+        await come_back(readers[0])
+        await asyncio.sleep(0.006)
+        assert await publish() == pytest.approx(0.012), "most of them are still at it"
+        await asyncio.sleep(1)
+        assert await publish() == MAX_PAUSE
+        await come_back(*readers[:3])
+        await publish()
+        await come_back(*readers[:3])
+        assert await publish() == MIN_PAUSE, "one that never comes back holds nobody up"
+        for wait in waits.values():
+            wait.cancel()
 
 
 async def test_commits_that_come_at_once_are_published_together() -> None:
