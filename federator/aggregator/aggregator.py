@@ -123,6 +123,8 @@ class Aggregator:
             add_inventory_service(parts.inventory, reading.server)
             self.address = await stack.enter_async_context(reading.open(_INVENTORY))
             stack.callback(parts.hub.close)
+            if self._store is not None:
+                await asyncio.to_thread(self._store.serves)
             pushing = GrpcListener(
                 settings.ingest_listen,
                 "ingest-listen",
@@ -133,8 +135,6 @@ class Aggregator:
             ingest_pb2_grpc.add_IngestServiceServicer_to_server(parts.ingest, pushing.server)
             self.ingest_address = await stack.enter_async_context(pushing.open(_INGEST))
             stack.callback(parts.ingest.close)
-            if self._store is not None:
-                await asyncio.to_thread(self._store.serves)
             self.started.set()
             log.info(
                 "aggregator ready",

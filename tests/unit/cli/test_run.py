@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
 
+from federator.aggregator import aggregator
 from federator.cli.run import _socket_path, _sound_contexts
 from federator.errors import CredentialsError, InvalidInput
 from federator.kube.kubeconfig import Kubeconfig
@@ -146,13 +148,29 @@ def test_an_address_that_is_taken_ends_it(federator_run: Run) -> None:
     assert f"Error: listen: '{address}' is not allowed; allowed: an address that is free" in outcome.err
 
 
-def test_it_runs_until_a_signal_though_no_cluster_answers(federator_run: Run, tmp_path: Path) -> None:
-    """A thread waits for the sockets of a federation that runs, then ends it as an operator would."""
+def _notice_ready(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the aggregator says so in its log, which goes on as it is."""
+    ready, log = threading.Event(), aggregator.log
+
+    def info(event: str, **fields: object) -> None:
+        log.info(event, **fields)
+        if event == "aggregator ready":
+            ready.set()
+
+    monkeypatch.setattr(aggregator, "log", SimpleNamespace(info=info, warning=log.warning, error=log.error))
+    return ready
+
+
+def test_it_runs_until_a_signal_though_no_cluster_answers(
+    federator_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread waits until a federation serves, then ends it as an operator would."""
+    ready = _notice_ready(monkeypatch)
     ended = threading.Event()
 
     def stop() -> None:
         while not ended.wait(0.01):
-            if (tmp_path / "state" / "ingest.sock").exists():
+            if ready.is_set():
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
