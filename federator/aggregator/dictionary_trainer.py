@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import structlog
 import zstandard
 
@@ -13,7 +14,7 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_indexer import MergedIndexer
 from federator.api.resource import GroupResource
 from federator.errors import InvalidInput, LedgerError
-from federator.wire.body import Dictionary
+from federator.wire.body import LEVEL, Dictionary
 
 log = structlog.get_logger(__name__)
 
@@ -145,10 +146,10 @@ def train(resource: GroupResource, samples: Sequence[bytes], dictionary_id: int)
     except zstandard.ZstdError:  # too few, or too short
         return None
     dictionary = Dictionary.of(resource, content)
-    compress = zstandard.ZstdCompressor(level=3, dict_data=zstandard.ZstdCompressionDict(content)).compress
-    plain = zstandard.ZstdCompressor(level=3).compress
+    compress = zstandard.ZstdCompressor(level=LEVEL, dict_data=zstandard.ZstdCompressionDict(content)).compress
+    plain = zstandard.ZstdCompressor(level=LEVEL).compress
     with_it, without = (sum(len(made(sample)) for sample in held_out) for made in (compress, plain))
     if with_it >= without:
         return None
     ratio = sum(map(len, held_out)) / with_it
-    return Dictionary(dictionary.dictionary_id, resource, content, ratio)
+    return msgspec.structs.replace(dictionary, ratio=ratio)

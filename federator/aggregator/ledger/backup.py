@@ -20,7 +20,8 @@ from typing import IO
 
 import msgspec
 
-from federator.aggregator.ledger.maintenance import Progress, SnapshotTables, identity_of, snapshot, sync_folder
+from federator.aggregator.ledger.files import sync_folder
+from federator.aggregator.ledger.maintenance import Progress, SnapshotTables, identity_of, snapshot
 from federator.aggregator.ledger.reader import reading
 from federator.aggregator.ledger.tables import Tables
 from federator.errors import BackupInvalid, InvalidInput, LedgerError

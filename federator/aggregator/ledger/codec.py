@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -38,6 +39,7 @@ from federator.aggregator.ledger.records import (
 )
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
+from federator.errors import LedgerError
 from federator.wire.body import Dictionary
 
 T = TypeVar("T")
@@ -143,6 +145,18 @@ class Identity(msgspec.Struct, frozen=True):
     schema_version: int
     ledger_id: bytes
     secret: bytes
+
+
+def require_known_schema(identity: Identity, path: Path) -> None:
+    """Checks that this program can read a ledger.
+
+    Raises:
+        LedgerError: it has a schema of a newer program, or none there ever was.
+    """
+    if not 1 <= identity.schema_version <= SCHEMA_VERSION:
+        raise LedgerError(
+            f"the ledger in {path} has schema {identity.schema_version}, this program reads 1 to {SCHEMA_VERSION}"
+        )
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):

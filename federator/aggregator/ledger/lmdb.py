@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,6 +18,7 @@ from federator.aggregator.ledger.check import check, find_heads, find_newest, re
 from federator.aggregator.ledger.codec import Identity
 from federator.aggregator.ledger.commit_thread import CommitThread
 from federator.aggregator.ledger.damage import STATE_LOST, Damage, plan_loss
+from federator.aggregator.ledger.files import sync_folder, take_lock
 from federator.aggregator.ledger.floor import Floor, Mark
 from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.ledger import CommitListener
@@ -50,14 +49,14 @@ from federator.aggregator.ledger.records import (
 )
 from federator.aggregator.ledger.room import Room
 from federator.aggregator.ledger.store import APPENDER_LOCK_FILE, condemn
-from federator.aggregator.ledger.tables import FILE_MODE, Tables
 from federator.aggregator.ledger.tables import FOLDER as FOLDER
+from federator.aggregator.ledger.tables import Tables
 from federator.aggregator.ledger.writer import Writer, writing
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import CursorExpired, InvalidInput, LedgerCorrupt, LedgerError, LedgerFull, LedgerLocked
+from federator.errors import CursorExpired, InvalidInput, LedgerCorrupt, LedgerError, LedgerFull
 from federator.wire.body import BodyCodec, Dictionary
 
 log = structlog.get_logger(__name__)
@@ -72,9 +71,7 @@ _CHANGE_BYTES = 512  # of a change besides its body, in the log and in the table
 _STATE_BYTES = 1024  # of a change of a cluster's or a type's state
 _COMPACTED_AT_FIRST = 256  # entries, in one transaction
 _COMPACTED_AT_MOST = 8192
-_COMPACTED_SECONDS = (
-    0.02  # for one transaction with its fsync; twice that is still below the 50 ms that others may wait
-)
+_COMPACTED_SECONDS = 0.02  # for a transaction with its fsync; twice that is still below the 50 ms others may wait
 
 
 class LmdbLedger:
@@ -166,12 +163,13 @@ class LmdbLedger:
             try:
                 made = [each for each in (path, *path.parents) if not each.exists()]
                 folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-                _lock(folder, stack)
+                take_lock(folder / APPENDER_LOCK_FILE, folder, stack)
                 floor = Floor(path)
                 stack.callback(floor.close)
                 tables = Tables(folder)
                 stack.callback(tables.close)
-                _sync_folders(folder, path, *(each.parent for each in made))
+                for named in (folder, path, *(each.parent for each in made)):
+                    sync_folder(named)
                 room = Room(tables, max_bytes, ballast_bytes)
                 room.prepare()
             except OSError as error:
@@ -524,22 +522,3 @@ def _require_acknowledged(tables: Tables, floor: Floor, identity: Identity) -> N
         return
     if tables.last_transaction() < mark.transaction:
         raise LedgerCorrupt(str(tables.path), f"its end: commit {mark.transaction} is missing, and others maybe")
-
-
-def _lock(folder: Path, stack: ExitStack) -> None:
-    descriptor = os.open(folder / APPENDER_LOCK_FILE, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LedgerLocked(str(folder)) from error
-
-
-def _sync_folders(*folders: Path) -> None:
-    # A file's fsync does not make its name durable.
-    for folder in folders:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

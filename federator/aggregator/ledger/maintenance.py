@@ -7,25 +7,30 @@ taken whole by whoever puts another file in its place: LMDB's table of readers b
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import lmdb
 
 from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import Identity, ObjectRow, Row
+from federator.aggregator.ledger.files import sync_folder, take_lock
 from federator.aggregator.ledger.reader import IDENTITY, Reader
 from federator.aggregator.ledger.store import APPENDER_LOCK_FILE
-from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, FOLDER, TABLES, Tables, Transaction
-from federator.aggregator.ledger.writer import Writer
-from federator.errors import LedgerCorrupt, LedgerError, LedgerLocked
-
-W = TypeVar("W", bound=Writer)
+from federator.aggregator.ledger.tables import (
+    DATA_FILE,
+    FILE_MODE,
+    FOLDER,
+    NEVER_WRITTEN,
+    TABLES,
+    Tables,
+    Transaction,
+    page_bytes,
+)
+from federator.errors import LedgerCorrupt, LedgerError
 
 Progress = Callable[[int, int], None]
 """Told some times a second: bytes written, and about how many there will be."""
@@ -34,7 +39,6 @@ _FOLDER_MODE = 0o700
 _GROWTH = 1 << 30  # bytes by which the file may grow between opening it and beginning to read
 _LEAST_BYTES = 2 * 4096  # LMDB's two meta pages
 _PROGRESS_INTERVAL = 0.2
-_NEVER_WRITTEN = 64 << 20  # bytes that a transaction may have taken for itself at the end and not used
 
 
 class SnapshotTables(Tables):
@@ -111,9 +115,7 @@ class SnapshotTables(Tables):
 
         with transaction_of(self) as transaction:
             stats = [transaction.stat(handle) for handle in self._handles.values()]
-        expected = sum(
-            stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats
-        )
+        expected = page_bytes(stats)
         # LMDB copies in one call that nothing interrupts, and no Ctrl-C should have to wait for it. The thread is a
         # daemon, so that a process which is told to end does.
         copying = threading.Thread(target=copy, name="ledger-copy", daemon=True)
@@ -137,7 +139,7 @@ class SnapshotTables(Tables):
         size = data_file.stat().st_size
         if size >= needed:
             return
-        if data_file == self.path or needed - size > _NEVER_WRITTEN:
+        if data_file == self.path or needed - size > NEVER_WRITTEN:
             raise LedgerCorrupt(str(self.path), f"its end: {needed - size} bytes are missing")
         try:
             descriptor = os.open(data_file, os.O_RDWR)
@@ -195,7 +197,7 @@ def holding(state_directory: Path, *, create: bool = False) -> Iterator[Path]:
                 raise LedgerError(f"there is no ledger in {folder}")
             lock(folder, stack)
             if (folder / DATA_FILE).exists():
-                _lock_file(folder / DATA_FILE, fcntl.LOCK_EX, folder, "reads", stack)
+                take_lock(folder / DATA_FILE, folder, stack, doing="reads", create=False)
         except OSError as error:
             raise LedgerError(f"cannot open the ledger in {folder}: {error.strerror}") from error
         yield folder
@@ -210,7 +212,7 @@ def lock(folder: Path, stack: ExitStack) -> None:
     """
     path = folder / APPENDER_LOCK_FILE
     while True:
-        descriptor = _lock_file(path, fcntl.LOCK_EX, folder, "appends to", stack)
+        descriptor = take_lock(path, folder, stack)
         if path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino:  # else the folder was set aside
             return
 
@@ -231,15 +233,6 @@ def replace_data(folder: Path, new: Path) -> None:
     sync_folder(folder)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable, which a file's fsync does not."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def transaction_of(tables: Tables, *, write: bool = False) -> Iterator[Transaction]:
     """A transaction; what is written is durable after the block, and undone whole where the block raises.
@@ -254,15 +247,6 @@ def transaction_of(tables: Tables, *, write: bool = False) -> Iterator[Transacti
             yield transaction
     except lmdb.Error as error:
         raise tables.typed(error) from error
-
-
-@contextmanager
-def changing(tables: Tables, writer_class: type[W]) -> Iterator[W]:
-    """A write transaction of some kind, as `transaction_of` makes them."""
-    with transaction_of(tables, write=True) as transaction:
-        writer = writer_class(tables, transaction)
-        yield writer
-        writer.finish()
 
 
 class WholeLog(Reader):
@@ -307,11 +291,7 @@ def identity_of(tables: Tables, *, must_be_present: bool = False) -> Identity:
         identity = codec.IDENTITY.unseal(key, sealed)
     except ValueError as error:
         raise LedgerCorrupt(str(tables.path), "its identity") from error
-    if not 1 <= identity.schema_version <= codec.SCHEMA_VERSION:
-        raise LedgerError(
-            f"the ledger in {tables.path} has schema {identity.schema_version}, "
-            f"this program reads 1 to {codec.SCHEMA_VERSION}"
-        )
+    codec.require_known_schema(identity, tables.path)
     if must_be_present and identity.schema_version != codec.SCHEMA_VERSION:
         raise LedgerError(
             f"the ledger in {tables.path} has schema {identity.schema_version}; "
@@ -324,21 +304,10 @@ def _share(folder: Path, stack: ExitStack) -> None:
     data_file = folder / DATA_FILE
     try:
         while True:
-            descriptor = _lock_file(data_file, fcntl.LOCK_SH, folder, "replaces the file of", stack)
+            descriptor = take_lock(data_file, folder, stack, doing="replaces the file of", is_shared=True, create=False)
             if os.fstat(descriptor).st_ino == data_file.stat().st_ino:
                 return
     except FileNotFoundError as error:
         raise LedgerError(f"there is no ledger in {folder}") from error
     except OSError as error:
         raise LedgerError(f"cannot open the ledger in {folder}: {error.strerror}") from error
-
-
-def _lock_file(path: Path, how: int, folder: Path, doing: str, stack: ExitStack) -> int:
-    flags = os.O_RDONLY if path.name == DATA_FILE else os.O_RDWR | os.O_CREAT
-    descriptor = os.open(path, flags, FILE_MODE)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LedgerLocked(str(folder), doing) from error
-    return descriptor

@@ -20,7 +20,6 @@ from federator.aggregator.ledger.maintenance import (
     Progress,
     SnapshotTables,
     WholeLog,
-    changing,
     holding,
     identity_of,
     replace_data,
@@ -29,7 +28,7 @@ from federator.aggregator.ledger.maintenance import (
 from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.records import EntryType
 from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, Tables
-from federator.aggregator.ledger.writer import Writer
+from federator.aggregator.ledger.writer import Writer, changing
 from federator.api.key import ObjectKey
 from federator.errors import InvalidInput, LedgerCorrupt, LedgerError, ObjectNotFound
 from federator.wire.body import BodyCodec, content_hash, dictionary_of, encode_body

@@ -14,7 +14,7 @@ from federator.aggregator.ledger.damage import LOST
 from federator.aggregator.ledger.planning import Head
 from federator.aggregator.ledger.records import ClusterRecord, Entry, ObjectEntry, StoredKey, TypeRecord
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY
-from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
+from federator.aggregator.ledger.tables import TABLES, Tables, Transaction, page_bytes
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
@@ -301,10 +301,7 @@ class Reader:
 
     def used_bytes(self) -> int:
         """Bytes of the pages that hold records."""
-        stats = [self._transaction.stat(self._tables.handle(table)) for table in TABLES]
-        return sum(
-            stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats
-        )
+        return page_bytes(self._transaction.stat(self._tables.handle(table)) for table in TABLES)
 
     def _starting_with(self, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor(self._tables.handle(table))

@@ -24,22 +24,15 @@ import msgspec
 from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.backup import Manifest, manifest_of, read_manifest
 from federator.aggregator.ledger.codec import ClusterRow, Identity, Kind, ObjectRow, Position, Row, TypeRow
+from federator.aggregator.ledger.files import sync_folder
 from federator.aggregator.ledger.floor import Floor, Mark
-from federator.aggregator.ledger.maintenance import (
-    SnapshotTables,
-    changing,
-    holding,
-    identity_of,
-    replace_data,
-    sync_folder,
-    transaction_of,
-)
+from federator.aggregator.ledger.maintenance import SnapshotTables, holding, identity_of, replace_data, transaction_of
 from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.planning import first_revision
 from federator.aggregator.ledger.reader import OLDEST, POSITION, Reader, reading
 from federator.aggregator.ledger.sums import SUMMED
 from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, Tables
-from federator.aggregator.ledger.writer import Writer
+from federator.aggregator.ledger.writer import Writer, changing
 from federator.errors import BackupInvalid, InvalidInput, LedgerError, LedgerNotEmpty
 
 T = TypeVar("T")

@@ -9,7 +9,6 @@ other says that a running process met a damaged page. The agents fill a new ledg
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
@@ -21,9 +20,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from federator.aggregator.ledger.files import take_lock
 from federator.aggregator.ledger.room import BALLAST_FILE
 from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, FOLDER
-from federator.errors import LedgerCorrupt, LedgerError, LedgerLocked
+from federator.errors import LedgerCorrupt, LedgerError
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Store:
         """
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            _lock(self._directory / _LOCK_FILE, self._directory / FOLDER, self._stack)
+            take_lock(self._directory / _LOCK_FILE, self._directory / FOLDER, self._stack)
             self._look_back()
             try:
                 return opener()
@@ -131,7 +131,7 @@ class Store:
         if folder.exists():
             aside = self._free_name()
             with ExitStack() as stack:
-                _lock(folder / APPENDER_LOCK_FILE, folder, stack)  # no other command is at work on it
+                take_lock(folder / APPENDER_LOCK_FILE, folder, stack)  # no other command is at work on it
                 folder.rename(aside)
             (aside / BALLAST_FILE).unlink(missing_ok=True)
             log.error(
@@ -196,12 +196,3 @@ def _data_file(directory: Path) -> int:
         return (directory / FOLDER / DATA_FILE).stat().st_ino
     except FileNotFoundError:
         return 0
-
-
-def _lock(file: Path, folder: Path, stack: ExitStack) -> None:
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, FILE_MODE)
-    stack.callback(os.close, descriptor)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise LedgerLocked(str(folder)) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,7 +31,8 @@ TABLES = ("log", "current", "deletions", "clusters", "types", "numbers", "names"
 DATA_FILE = "data.mdb"
 """LMDB's file in the folder."""
 
-_NEVER_WRITTEN = 64 << 20  # bytes that a transaction may have taken for itself at the end and not used
+NEVER_WRITTEN = 64 << 20
+"""Bytes that a transaction may have taken for itself at the end of the file and not used."""
 
 _DAMAGE = (
     lmdb.CorruptedError,
@@ -122,7 +124,7 @@ class Tables:
         # zeros, the missing pages are noticed as damage. LMDB itself may leave never written pages at the end.
         data_file = self.path / DATA_FILE
         missing = self.file_bytes() - data_file.stat().st_size
-        if missing > _NEVER_WRITTEN:
+        if missing > NEVER_WRITTEN:
             raise LedgerCorrupt(str(self.path), f"its end: {missing} bytes are missing")
         if missing > 0:
             os.truncate(data_file, self.file_bytes())
@@ -171,3 +173,8 @@ class Tables:
     def close(self) -> None:
         """Closes the files."""
         self._environment.close()
+
+
+def page_bytes(stats: Iterable[lmdb._StatDict]) -> int:
+    """Bytes of the pages that hold records, by LMDB's statistics of tables."""
+    return sum(stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeVar
 
 import lmdb
@@ -31,17 +31,23 @@ from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, Change
 from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
-from federator.errors import InvalidInput, LedgerCorrupt, LedgerError
+from federator.errors import InvalidInput, LedgerCorrupt
 from federator.wire.body import Dictionary, decode_body
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Writer")
 
 _FORGET_SECONDS = 0.01
 _LOOK_EVERY = 32  # entries, between two looks at the clock
 
 
+def writing(tables: Tables) -> AbstractContextManager[Writer]:
+    """As `changing`, for what the ledger itself writes."""
+    return changing(tables, Writer)
+
+
 @contextmanager
-def writing(tables: Tables) -> Iterator[Writer]:
+def changing(tables: Tables, writer_class: type[W]) -> Iterator[W]:
     """A write transaction: durable (fsync) after the block, undone whole where the block raises.
 
     Raises:
@@ -51,7 +57,7 @@ def writing(tables: Tables) -> Iterator[Writer]:
     """
     try:
         with tables.begin(write=True) as transaction:
-            writer = Writer(tables, transaction)
+            writer = writer_class(tables, transaction)
             yield writer
             writer.finish()
     except lmdb.Error as error:
@@ -103,11 +109,7 @@ class Writer(Reader):
             self.set_identity(identity)
             self._put(codec.POSITION, "meta", POSITION, Position(base, 0))
             self._put(codec.NUMBER, "meta", OLDEST, base)
-        if not 1 <= identity.schema_version <= codec.SCHEMA_VERSION:
-            raise LedgerError(
-                f"the ledger in {self._tables.path} has schema {identity.schema_version}, "
-                f"this program reads 1 to {codec.SCHEMA_VERSION}"
-            )
+        codec.require_known_schema(identity, self._tables.path)
         return identity
 
     def set_identity(self, identity: Identity) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,7 @@ from federator.wire.status import from_rpc_error
 from tests.contract.ledger.member import Member, put
 from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
+from tests.unit.aggregator.ledger.file_size import writes_fail_beyond
 from tests.unit.aggregator.running import get, running, scrape, settings
 
 BERLIN = ClusterID("berlin")
@@ -173,16 +173,6 @@ async def test_a_ledger_past_use_is_replaced_and_the_agents_fill_the_new_one(
             watch = inventory_pb2.WatchRequest(selection=inventory_pb2.Selection(resources=["pods"]), cursor=cursor)
             assert isinstance(await error_of(aggregator, "Watch", watch), CursorForeign)
     assert len(list((tmp_path / "state").glob(f"{ASIDE}*"))) == 1
-
-
-@contextmanager
-def writes_fail_beyond(size: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_a_write_that_fails_ends_the_process_and_the_next_one_goes_on(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +16,7 @@ from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.maintenance import SnapshotTables
 from federator.aggregator.ledger.verification import verify
 from federator.errors import BackupInvalid, InvalidInput, LedgerError
+from tests.unit.aggregator.ledger.file_size import writes_fail_beyond
 from tests.unit.aggregator.ledger.filled import THEN, filled, names_in
 
 
@@ -79,17 +78,6 @@ async def test_a_place_where_no_file_can_be_made_is_named(tmp_path: Path) -> Non
     for target in (tmp_path, tmp_path / "none" / "b"):
         with pytest.raises(InvalidInput, match=f"FILE: '{target}'"):
             back_up(tmp_path, target, force=True)
-
-
-@contextmanager
-def writes_fail_beyond(size: int) -> Iterator[None]:
-    """The kernel refuses to let files grow beyond a size (EFBIG)."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("share", [0.5, 1], ids=["data", "manifest"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
 import stat
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from federator.aggregator.ledger.writer import Writer
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.errors import CursorExpired, LedgerCorrupt, LedgerError, LedgerFull, LedgerLocked
 from tests.contract.ledger.member import DEPLOYMENTS, PODS, Member, changes, delete, put
+from tests.unit.aggregator.ledger.file_size import writes_fail_beyond
 
 BERLIN = ClusterID("berlin")
 
@@ -199,17 +199,6 @@ def test_too_little_address_space_is_said_clearly(tmp_path: Path) -> None:
         [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=False, timeout=30
     )
     assert "LedgerError: cannot reserve 1024 GiB of addresses" in child.stderr
-
-
-@contextmanager
-def writes_fail_beyond(size: int) -> Iterator[None]:
-    """The kernel refuses to let files grow beyond a size (EFBIG)."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 async def test_after_a_failed_write_nothing_is_taken_until_reopened(tmp_path: Path) -> None:
