@@ -35,6 +35,8 @@ class PushRequest(_message.Message):
     BOOKMARK_FIELD_NUMBER: _builtins.int
     TYPE_STATUS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    STATE_BUCKETS_FIELD_NUMBER: _builtins.int
+    STATE_ITEMS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position of the frame in this agent instance's stream, from 1 without gaps, continued over reconnects.
     0 for Hello and Heartbeat, which are not numbered.
@@ -71,6 +73,14 @@ class PushRequest(_message.Message):
     def heartbeat(self) -> Global___Heartbeat:
         """The agent lives; sent each Welcome.heartbeat_interval_ms."""
 
+    @_builtins.property
+    def state_buckets(self) -> Global___StateBuckets:
+        """Within a listing whose plan is PLAN_DIFFERING: what its objects add up to, by bucket."""
+
+    @_builtins.property
+    def state_items(self) -> Global___StateItems:
+        """The states of the objects in buckets that differ."""
+
     def __init__(
         self,
         *,
@@ -83,12 +93,14 @@ class PushRequest(_message.Message):
         bookmark: Global___Bookmark | None = ...,
         type_status: Global___TypeStatus | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        state_buckets: Global___StateBuckets | None = ...,
+        state_items: Global___StateItems | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "deltas", b"deltas", "frame", b"frame", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_items", b"snapshot_items", "type_status", b"type_status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "deltas", b"deltas", "frame", b"frame", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_items", b"snapshot_items", "state_buckets", b"state_buckets", "state_items", b"state_items", "type_status", b"type_status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "deltas", b"deltas", "frame", b"frame", "heartbeat", b"heartbeat", "hello", b"hello", "sequence", b"sequence", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_items", b"snapshot_items", "type_status", b"type_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "deltas", b"deltas", "frame", b"frame", "heartbeat", b"heartbeat", "hello", b"hello", "sequence", b"sequence", "snapshot_begin", b"snapshot_begin", "snapshot_end", b"snapshot_end", "snapshot_items", b"snapshot_items", "state_buckets", b"state_buckets", "state_items", b"state_items", "type_status", b"type_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "snapshot_begin", "snapshot_items", "snapshot_end", "deltas", "bookmark", "type_status", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["hello", "snapshot_begin", "snapshot_items", "snapshot_end", "deltas", "bookmark", "type_status", "heartbeat", "state_buckets", "state_items"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -112,6 +124,8 @@ class Hello(_message.Message):
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     REPLACE_FIELD_NUMBER: _builtins.int
     DICTIONARY_IDS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    UNREAD_GROUPS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """ClusterID under which the cluster joins. Believed only on a listener without TLS (loopback or unix socket)."""
     cluster_uid: _builtins.str
@@ -132,6 +146,10 @@ class Hello(_message.Message):
     """Only objects matching this label selector are collected; empty for all."""
     replace: _builtins.bool
     """Take over the ClusterID from another cluster UID: the old cluster's objects leave as deletions."""
+    protocol: _builtins.int
+    """Version of this protocol that the agent speaks; 0 for agents from before it was numbered. From 1 on they wait for a
+    SnapshotPlan after SnapshotBegin, and know StateBuckets, StateItems and digests.
+    """
     @_builtins.property
     def types(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ResourceType]:
         """Types the agent collects."""
@@ -139,6 +157,12 @@ class Hello(_message.Message):
     @_builtins.property
     def dictionary_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """IDs of the dictionaries that the agent still has."""
+
+    @_builtins.property
+    def unread_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """API groups whose types discovery could not read: nothing is known of them, which does not mean that they are not
+        served. Told again with each Heartbeat.
+        """
 
     def __init__(
         self,
@@ -155,10 +179,12 @@ class Hello(_message.Message):
         label_selector: _builtins.str = ...,
         replace: _builtins.bool = ...,
         dictionary_ids: _abc.Iterable[_builtins.int] | None = ...,
+        protocol: _builtins.int = ...,
+        unread_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "dictionary_ids", b"dictionary_ids", "display_name", b"display_name", "label_selector", b"label_selector", "namespace", b"namespace", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "dictionary_ids", b"dictionary_ids", "display_name", b"display_name", "label_selector", b"label_selector", "namespace", b"namespace", "protocol", b"protocol", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types", "unread_groups", b"unread_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,28 +235,190 @@ class PushedObject(_message.Message):
 Global___PushedObject: _TypeAlias = PushedObject  # noqa: Y015
 
 @_typing.final
+class ObjectName(_message.Message):
+    """Which object, inside a cluster and type."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    """Namespace; empty for cluster-scoped types."""
+    name: _builtins.str
+    """Name."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObjectName: _TypeAlias = ObjectName  # noqa: Y015
+
+@_typing.final
+class Digest(_message.Message):
+    """What the objects of one type in one cluster add up to. Equal digests mean equal objects.
+
+      key hash   = xxh3-64 of namespace, a NUL byte and name
+      state hash = xxh3-64, with the content hash as seed, of apiVersion, a space and the UID
+      leaf       = xxh3-64, with the state hash as seed, of the key hash as 8 bytes, little-endian
+      sum        = sum of the leaves, modulo 2^64
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    SUM_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Number of objects."""
+    sum: _builtins.int
+    """Sum over the objects."""
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectName]:
+        """Objects that are in neither count nor sum, whatever their state: those that were refused, or that the agent cannot
+        send. At most 100; with more there is no digest.
+        """
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        sum: _builtins.int = ...,
+        left_out: _abc.Iterable[Global___ObjectName] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "left_out", b"left_out", "sum", b"sum"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Digest: _TypeAlias = Digest  # noqa: Y015
+
+@_typing.final
 class SnapshotBegin(_message.Message):
     """A full listing of one type begins. At most one is open per type in a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TYPE_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    resource_version: _builtins.str
+    """resourceVersion of the list: every object is at least as new as it was then."""
+    generation: _builtins.int
+    """How often the cluster was restored, its resourceVersions going back. Where it is above the one in Welcome,
+    resourceVersions of before mean nothing: nothing is skipped or kept for being newer.
+    """
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type listed."""
+
+    @_builtins.property
+    def digest(self) -> Global___Digest:
+        """What the listing adds up to. Given, the agent waits for a SnapshotPlan."""
 
     def __init__(
         self,
         *,
         type: _types_pb2.ResourceType | None = ...,
+        resource_version: _builtins.str = ...,
+        digest: Global___Digest | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "generation", b"generation", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotBegin: _TypeAlias = SnapshotBegin  # noqa: Y015
+
+@_typing.final
+class StateBuckets(_message.Message):
+    """What the objects of an open listing add up to, in 2^bits buckets. Answered by Differing, with the numbers of buckets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    BITS_FIELD_NUMBER: _builtins.int
+    SUMS_FIELD_NUMBER: _builtins.int
+    bits: _builtins.int
+    """The first bits of its key hash tell an object's bucket; at most 16."""
+    @_builtins.property
+    def type(self) -> _types_pb2.ResourceType:
+        """The type listed."""
+
+    @_builtins.property
+    def sums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sum of each bucket, as in Digest, 2^bits of them."""
+
+    def __init__(
+        self,
+        *,
+        type: _types_pb2.ResourceType | None = ...,
+        bits: _builtins.int = ...,
+        sums: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "sums", b"sums", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateBuckets: _TypeAlias = StateBuckets  # noqa: Y015
+
+@_typing.final
+class StateItems(_message.Message):
+    """All objects of the listing that are in some buckets. Answered by Differing, with positions in keys."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    BITS_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    bits: _builtins.int
+    """As in StateBuckets."""
+    @_builtins.property
+    def type(self) -> _types_pb2.ResourceType:
+        """The type listed."""
+
+    @_builtins.property
+    def buckets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the buckets that this frame has whole."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Key hashes."""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """State hashes, one for each key."""
+
+    def __init__(
+        self,
+        *,
+        type: _types_pb2.ResourceType | None = ...,
+        bits: _builtins.int = ...,
+        buckets: _abc.Iterable[_builtins.int] | None = ...,
+        keys: _abc.Iterable[_builtins.int] | None = ...,
+        states: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "buckets", b"buckets", "keys", b"keys", "states", b"states", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateItems: _TypeAlias = StateItems  # noqa: Y015
 
 @_typing.final
 class SnapshotItems(_message.Message):
@@ -264,27 +452,35 @@ Global___SnapshotItems: _TypeAlias = SnapshotItems  # noqa: Y015
 
 @_typing.final
 class SnapshotEnd(_message.Message):
-    """The listing is complete: objects not named in it, and not newer than resource_version, are deleted."""
+    """The listing is complete: objects that are not in it, and not newer than resource_version, are deleted. In it are those
+    that were named; with PLAN_DIFFERING all but those that StateItems showed to be missing; with PLAN_NOTHING all.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TYPE_FIELD_NUMBER: _builtins.int
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     resource_version: _builtins.str
     """resourceVersion of the list."""
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type listed."""
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectName]:
+        """Objects that exist, and that the agent cannot send: what is stored of them stays."""
+
     def __init__(
         self,
         *,
         type: _types_pb2.ResourceType | None = ...,
         resource_version: _builtins.str = ...,
+        left_out: _abc.Iterable[Global___ObjectName] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -383,21 +579,27 @@ class Bookmark(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     resource_version: _builtins.str
     """The type's low-water resourceVersion."""
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type."""
 
+    @_builtins.property
+    def digest(self) -> Global___Digest:
+        """What everything adds up to that was sent of the type before this frame; missing where the agent cannot tell."""
+
     def __init__(
         self,
         *,
         type: _types_pb2.ResourceType | None = ...,
         resource_version: _builtins.str = ...,
+        digest: Global___Digest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,18 +644,24 @@ class Heartbeat(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROOFS_FIELD_NUMBER: _builtins.int
+    UNREAD_GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def proofs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeProof]:
         """Types whose contact with the apiserver is proved, with the age of the proof."""
+
+    @_builtins.property
+    def unread_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in Hello. Only from agents."""
 
     def __init__(
         self,
         *,
         proofs: _abc.Iterable[Global___TypeProof] | None = ...,
+        unread_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["proofs", b"proofs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proofs", b"proofs", "unread_groups", b"unread_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -501,6 +709,9 @@ class PushResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_REQUEST_FIELD_NUMBER: _builtins.int
     DICTIONARY_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_PLAN_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
+    DIGEST_MISMATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -525,6 +736,18 @@ class PushResponse(_message.Message):
     def dictionary(self) -> Global___Dictionary:
         """A dictionary for the bodies of one type, from now on."""
 
+    @_builtins.property
+    def snapshot_plan(self) -> Global___SnapshotPlan:
+        """How a listing is to go on."""
+
+    @_builtins.property
+    def differing(self) -> Global___Differing:
+        """What of a StateBuckets or StateItems frame differs."""
+
+    @_builtins.property
+    def digest_mismatch(self) -> Global___DigestMismatch:
+        """A digest did not fit what is stored: the agent compares the type anew."""
+
     def __init__(
         self,
         *,
@@ -534,12 +757,15 @@ class PushResponse(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         snapshot_request: Global___SnapshotRequest | None = ...,
         dictionary: Global___Dictionary | None = ...,
+        snapshot_plan: Global___SnapshotPlan | None = ...,
+        differing: Global___Differing | None = ...,
+        digest_mismatch: Global___DigestMismatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "differing", b"differing", "digest_mismatch", b"digest_mismatch", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_plan", b"snapshot_plan", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "dictionary", b"dictionary", "differing", b"differing", "digest_mismatch", b"digest_mismatch", "frame", b"frame", "heartbeat", b"heartbeat", "nack", b"nack", "snapshot_plan", b"snapshot_plan", "snapshot_request", b"snapshot_request", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["welcome", "ack", "nack", "heartbeat", "snapshot_request", "dictionary"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["welcome", "ack", "nack", "heartbeat", "snapshot_request", "dictionary", "snapshot_plan", "differing", "digest_mismatch"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -558,6 +784,8 @@ class Welcome(_message.Message):
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     HELD_TYPES_FIELD_NUMBER: _builtins.int
     DICTIONARY_IDS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    FLOORS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """Term of this session; a later session of the cluster has a higher one and fences this."""
     durable_sequence: _builtins.int
@@ -568,6 +796,10 @@ class Welcome(_message.Message):
     """Bytes of unacknowledged frames the agent may have in flight."""
     heartbeat_interval_ms: _builtins.int
     """Interval at which both sides send Heartbeat; two missed make the cluster STALE."""
+    protocol: _builtins.int
+    """Version of this protocol that the aggregator speaks; 0 for those from before it was numbered, which answer
+    SnapshotBegin with nothing.
+    """
     @_builtins.property
     def held_types(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ResourceType]:
         """Types of which the aggregator holds objects of this cluster. For those it does not collect, the agent answers
@@ -577,6 +809,10 @@ class Welcome(_message.Message):
     @_builtins.property
     def dictionary_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the dictionaries named in Hello, those that this ledger has. A body made with another one is refused."""
+
+    @_builtins.property
+    def floors(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeFloor]:
+        """How far the aggregator came with each type of this cluster."""
 
     def __init__(
         self,
@@ -588,14 +824,50 @@ class Welcome(_message.Message):
         heartbeat_interval_ms: _builtins.int = ...,
         held_types: _abc.Iterable[_types_pb2.ResourceType] | None = ...,
         dictionary_ids: _abc.Iterable[_builtins.int] | None = ...,
+        protocol: _builtins.int = ...,
+        floors: _abc.Iterable[Global___TypeFloor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dictionary_ids", b"dictionary_ids", "durable_sequence", b"durable_sequence", "heartbeat_interval_ms", b"heartbeat_interval_ms", "held_types", b"held_types", "snapshot_all", b"snapshot_all", "term", b"term", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dictionary_ids", b"dictionary_ids", "durable_sequence", b"durable_sequence", "floors", b"floors", "heartbeat_interval_ms", b"heartbeat_interval_ms", "held_types", b"held_types", "protocol", b"protocol", "snapshot_all", b"snapshot_all", "term", b"term", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
+
+@_typing.final
+class TypeFloor(_message.Message):
+    """How far the aggregator came with one type. An apiserver that is behind it lags, or was restored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Group of the type."""
+    resource: _builtins.str
+    """Plural name of the type."""
+    resource_version: _builtins.str
+    """Low-water resourceVersion that is durable."""
+    generation: _builtins.int
+    """How often the cluster was restored, as far as this type was told."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "resource", b"resource", "resource_version", b"resource_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TypeFloor: _TypeAlias = TypeFloor  # noqa: Y015
 
 @_typing.final
 class Ack(_message.Message):
@@ -716,3 +988,114 @@ class Dictionary(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Dictionary: _TypeAlias = Dictionary  # noqa: Y015
+
+@_typing.final
+class SnapshotPlan(_message.Message):
+    """How a listing is to go on. Sent once the aggregator has room for what it asks for, so that a hundred agents that come
+    back at once take turns.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Plan:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PlanEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SnapshotPlan._Plan.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PLAN_UNSPECIFIED: SnapshotPlan._Plan.ValueType  # 0
+        """Never sent."""
+        PLAN_NOTHING: SnapshotPlan._Plan.ValueType  # 1
+        """Nothing: the digests are equal."""
+        PLAN_DIFFERING: SnapshotPlan._Plan.ValueType  # 2
+        """StateBuckets, then StateItems of the buckets that differ, then SnapshotItems of the objects that differ."""
+        PLAN_ALL: SnapshotPlan._Plan.ValueType  # 3
+        """SnapshotItems of all objects."""
+
+    class Plan(_Plan, metaclass=_PlanEnumTypeWrapper):
+        """What is to be sent between SnapshotBegin and SnapshotEnd."""
+
+    PLAN_UNSPECIFIED: SnapshotPlan.Plan.ValueType  # 0
+    """Never sent."""
+    PLAN_NOTHING: SnapshotPlan.Plan.ValueType  # 1
+    """Nothing: the digests are equal."""
+    PLAN_DIFFERING: SnapshotPlan.Plan.ValueType  # 2
+    """StateBuckets, then StateItems of the buckets that differ, then SnapshotItems of the objects that differ."""
+    PLAN_ALL: SnapshotPlan.Plan.ValueType  # 3
+    """SnapshotItems of all objects."""
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Of the SnapshotBegin."""
+    plan: Global___SnapshotPlan.Plan.ValueType
+    """What is to be sent."""
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        plan: Global___SnapshotPlan.Plan.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotPlan: _TypeAlias = SnapshotPlan  # noqa: Y015
+
+@_typing.final
+class Differing(_message.Message):
+    """Answer to a StateBuckets or StateItems frame."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Of the frame."""
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the buckets that differ, or positions in StateItems of the objects that are missing or differ. None where
+        all is equal.
+        """
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        positions: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["positions", b"positions", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Differing: _TypeAlias = Differing  # noqa: Y015
+
+@_typing.final
+class DigestMismatch(_message.Message):
+    """A digest did not fit what is stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Group of the type."""
+    resource: _builtins.str
+    """Plural name of the type."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        resource: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DigestMismatch: _TypeAlias = DigestMismatch  # noqa: Y015
