@@ -309,12 +309,12 @@ class SnapshotBegin(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
+    RESTORED_FIELD_NUMBER: _builtins.int
     resource_version: _builtins.str
     """resourceVersion of the list: every object is at least as new as it was then."""
-    generation: _builtins.int
-    """How often the cluster was restored, its resourceVersions going back. Where it is above the one in Welcome,
-    resourceVersions of before mean nothing: nothing is skipped or kept for being newer.
+    restored: _builtins.bool
+    """The cluster was restored, its resourceVersions going back, since this agent instance's last complete listing, or
+    since what Welcome.floors say: a new generation, in which nothing is skipped or kept for being newer.
     """
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
@@ -330,11 +330,11 @@ class SnapshotBegin(_message.Message):
         type: _types_pb2.ResourceType | None = ...,
         resource_version: _builtins.str = ...,
         digest: Global___Digest | None = ...,
-        generation: _builtins.int = ...,
+        restored: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "generation", b"generation", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "resource_version", b"resource_version", "restored", b"restored", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,8 +495,11 @@ class Deltas(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     DELTAS_FIELD_NUMBER: _builtins.int
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    REPLAYED_FIELD_NUMBER: _builtins.int
     resource_version: _builtins.str
     """Low-water resourceVersion: set where everything of the type up to it has been sent with this frame."""
+    replayed: _builtins.bool
+    """The changes waited on disk while no agent ran, and may be older than what is stored: those are skipped."""
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type."""
@@ -511,10 +514,11 @@ class Deltas(_message.Message):
         type: _types_pb2.ResourceType | None = ...,
         deltas: _abc.Iterable[Global___Delta] | None = ...,
         resource_version: _builtins.str = ...,
+        replayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deltas", b"deltas", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deltas", b"deltas", "replayed", b"replayed", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
