@@ -34,6 +34,7 @@ from federator.errors import (
     MemberUnreachable,
 )
 from federator.v1 import ingest_pb2
+from federator.wire.digest import PROTOCOL
 from federator.wire.resource_type import resource_type_to_proto
 from federator.wire.tls import require_dialable
 
@@ -197,10 +198,13 @@ class Agent:
             namespace=settings.namespace,
             label_selector=settings.label_selector,
             replace=settings.replace,
+            protocol=PROTOCOL,
+            unread_groups=self._follower.unread_groups,
         )
 
-    def welcomed(self, held_types: Sequence[ResourceType]) -> None:
+    def welcomed(self, held_types: Sequence[ResourceType], floors: Mapping[GroupResource, str]) -> None:
         """A session is open: starts the informers, the first time, and accounts for types that are not collected."""
+        self._informers.start_from(floors)
         self._unaccounted = {held.group_resource: held for held in held_types}
         self._told.clear()
         self._account_for_types()
@@ -209,6 +213,10 @@ class Agent:
     def proofs(self) -> Iterable[Proof]:
         """Per type, the seconds since the apiserver last gave a sign."""
         return self._informers.proofs()
+
+    def unread_groups(self) -> Sequence[str]:
+        """API groups that discovery could not read when it last looked."""
+        return self._follower.unread_groups
 
     async def _reach_member(self, stack: AsyncExitStack) -> None:
         await self._until_reached(lambda: stack.enter_async_context(self._member))

@@ -96,6 +96,11 @@ class TypeFollower:
         """The types that are served and not collected, each with the reason."""
         return self._selected.left_out
 
+    @property
+    def unread_groups(self) -> Sequence[str]:
+        """API groups of whose types nothing is known at present."""
+        return self._discovery.failed_groups
+
     def is_absent(self, resource: GroupResource) -> bool:
         """Whether it is known for sure that a type is not served."""
         served = (*self.types, *self.left_out)

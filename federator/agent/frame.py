@@ -7,10 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from federator.api.cluster import TypeState
-from federator.api.key import local_key
+from federator.api.key import local_key, split_local_key
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 from federator.v1 import ingest_pb2
+from federator.wire.digest import Digest
 from federator.wire.resource_type import resource_type_to_proto, type_state_to_proto
 
 _ITEM_OVERHEAD = 48
@@ -30,6 +31,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         resource_version: the member's, verbatim; empty for a deletion.
         content_hash: xxh3-64 of its JSON; 0 for a deletion.
         body: its JSON as a body; None for a deletion.
+        base: state hash (`federator.wire.digest`) of what the aggregator was sent of the object before; 0 for nothing.
     """
 
     namespace: str
@@ -38,17 +40,17 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     resource_version: str = ""
     content_hash: int = 0
     body: bytes | None = None
+    base: int = 0
 
     @classmethod
-    def put(cls, obj: KubeObject, body: bytes) -> Change:
+    def put(cls, obj: KubeObject, body: bytes, base: int = 0) -> Change:
         """The object exists in this state; `body` is its JSON as a body."""
-        return cls(obj.namespace, obj.name, obj.uid, obj.resource_version, obj.content_hash, body)
+        return cls(obj.namespace, obj.name, obj.uid, obj.resource_version, obj.content_hash, body, base)
 
     @classmethod
-    def delete(cls, key: str) -> Change:
+    def delete(cls, key: str, base: int = 0) -> Change:
         """The object with this key is gone."""
-        namespace, _, name = key.rpartition("/")
-        return cls(namespace, name)
+        return cls(*split_local_key(key), base=base)
 
     @property
     def key(self) -> str:
@@ -74,10 +76,28 @@ class Deltas(msgspec.Struct, frozen=True):
     low_water: str = ""
 
 
+class StatedDigest(msgspec.Struct, frozen=True):
+    """What the agent says that its objects of a type add up to.
+
+    Attributes:
+        digest: number and sum.
+        left_out: keys of the objects that are not in it.
+    """
+
+    digest: Digest
+    left_out: tuple[str, ...] = ()
+
+
 class Bookmark(msgspec.Struct, frozen=True):
-    """Everything up to a resourceVersion stands before this."""
+    """Everything up to a resourceVersion stands before this.
+
+    Attributes:
+        resource_version: the version.
+        digest: of what was sent before it; None where that is not known, and while it waits.
+    """
 
     resource_version: str
+    digest: StatedDigest | None = None
 
 
 class TypeStatus(msgspec.Struct, frozen=True):
@@ -88,7 +108,33 @@ class TypeStatus(msgspec.Struct, frozen=True):
 
 
 class SnapshotBegin(msgspec.Struct, frozen=True):
-    """A full listing begins."""
+    """A full listing begins.
+
+    Attributes:
+        resource_version: of the list.
+        digest: of the listing; None where nobody would answer with a plan.
+        is_restored: the cluster was restored since the last one.
+    """
+
+    resource_version: str
+    digest: StatedDigest | None = None
+    is_restored: bool = False
+
+
+class StateBuckets(msgspec.Struct, frozen=True):
+    """What a listing adds up to, by bucket: 2^bits sums."""
+
+    bits: int
+    sums: tuple[int, ...]
+
+
+class StateItems(msgspec.Struct, frozen=True):
+    """All objects of a listing that are in some buckets, by key and state hash."""
+
+    bits: int
+    buckets: tuple[int, ...]
+    keys: tuple[int, ...]
+    states: tuple[int, ...]
 
 
 class SnapshotItems(msgspec.Struct, frozen=True):
@@ -98,12 +144,13 @@ class SnapshotItems(msgspec.Struct, frozen=True):
 
 
 class SnapshotEnd(msgspec.Struct, frozen=True):
-    """A full listing is complete."""
+    """A full listing is complete, but for the objects with the keys left out, which exist and cannot be sent."""
 
     resource_version: str
+    left_out: tuple[str, ...] = ()
 
 
-Content = Deltas | Bookmark | TypeStatus | SnapshotBegin | SnapshotItems | SnapshotEnd
+Content = Deltas | Bookmark | TypeStatus | SnapshotBegin | StateBuckets | StateItems | SnapshotItems | SnapshotEnd
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -122,8 +169,18 @@ class Frame(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         """About how many bytes it takes on the wire, rounded up."""
-        changes = self.content.changes if isinstance(self.content, Deltas | SnapshotItems) else ()
-        return _FRAME_OVERHEAD + sum(change.size for change in changes)
+        match self.content:
+            case Deltas(changes) | SnapshotItems(changes):
+                return _FRAME_OVERHEAD + sum(change.size for change in changes)
+            case StateBuckets(_, sums):
+                return _FRAME_OVERHEAD + 8 * len(sums)
+            case StateItems(_, buckets, keys):
+                return _FRAME_OVERHEAD + 3 * len(buckets) + 16 * len(keys)
+            case Bookmark(_, StatedDigest(_, left_out)) | SnapshotBegin(_, StatedDigest(_, left_out)):
+                return _FRAME_OVERHEAD + sum(map(len, left_out))
+            case SnapshotEnd(_, left_out):
+                return _FRAME_OVERHEAD + sum(map(len, left_out))
+        return _FRAME_OVERHEAD
 
     def to_message(self) -> ingest_pb2.PushRequest:
         """Returns the frame as it is sent."""
@@ -132,22 +189,46 @@ class Frame(msgspec.Struct, frozen=True):
             case Deltas(changes, low_water):
                 deltas = ingest_pb2.Deltas(type=resource_type, deltas=map(_delta, changes), resource_version=low_water)
                 return ingest_pb2.PushRequest(sequence=self.sequence, deltas=deltas)
-            case Bookmark(version):
-                bookmark = ingest_pb2.Bookmark(type=resource_type, resource_version=version)
+            case Bookmark(version, digest):
+                bookmark = ingest_pb2.Bookmark(type=resource_type, resource_version=version, digest=_digest(digest))
                 return ingest_pb2.PushRequest(sequence=self.sequence, bookmark=bookmark)
             case TypeStatus(state, reason):
                 number = type_state_to_proto(state)
                 status = ingest_pb2.TypeStatus(type=resource_type, state=number, reason=reason)
                 return ingest_pb2.PushRequest(sequence=self.sequence, type_status=status)
-            case SnapshotBegin():
-                begin = ingest_pb2.SnapshotBegin(type=resource_type)
+            case SnapshotBegin(version, digest, is_restored):
+                begin = ingest_pb2.SnapshotBegin(
+                    type=resource_type, resource_version=version, digest=_digest(digest), restored=is_restored
+                )
                 return ingest_pb2.PushRequest(sequence=self.sequence, snapshot_begin=begin)
+            case StateBuckets(bits, sums):
+                states = ingest_pb2.StateBuckets(type=resource_type, bits=bits, sums=sums)
+                return ingest_pb2.PushRequest(sequence=self.sequence, state_buckets=states)
+            case StateItems(bits, buckets, keys, states_):
+                listed = ingest_pb2.StateItems(
+                    type=resource_type, bits=bits, buckets=buckets, keys=keys, states=states_
+                )
+                return ingest_pb2.PushRequest(sequence=self.sequence, state_items=listed)
             case SnapshotItems(changes):
                 items = ingest_pb2.SnapshotItems(type=resource_type, objects=_objects(changes))
                 return ingest_pb2.PushRequest(sequence=self.sequence, snapshot_items=items)
-            case SnapshotEnd(version):
-                end = ingest_pb2.SnapshotEnd(type=resource_type, resource_version=version)
+            case SnapshotEnd(version, left_out):
+                end = ingest_pb2.SnapshotEnd(
+                    type=resource_type, resource_version=version, left_out=map(_name, left_out)
+                )
                 return ingest_pb2.PushRequest(sequence=self.sequence, snapshot_end=end)
+
+
+def _digest(stated: StatedDigest | None) -> ingest_pb2.Digest | None:
+    if stated is None:
+        return None
+    count, total = stated.digest
+    return ingest_pb2.Digest(count=count, sum=total, left_out=map(_name, stated.left_out))
+
+
+def _name(key: str) -> ingest_pb2.ObjectName:
+    namespace, name = split_local_key(key)
+    return ingest_pb2.ObjectName(namespace=namespace, name=name)
 
 
 def _objects(changes: Iterable[Change]) -> Iterable[ingest_pb2.PushedObject]:

@@ -12,16 +12,16 @@ from http import HTTPStatus
 import msgspec
 import structlog
 
-from federator.agent.member import Member
+from federator.agent.member import Member, ObjectAccess
 from federator.agent.outbox import Outbox, TypeSink
 from federator.agent.settings import AgentSettings, SecretMode
-from federator.agent.transforms import SECRETS, transform_for
+from federator.agent.transforms import SECRETS, Transform, transform_for
 from federator.api.cluster import TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
 from federator.cache.reflector_status import ReflectorState, ReflectorStatus
 from federator.cache.shared_informer import SharedInformer
-from federator.errors import KubeStatusError, MemberUnreachable
+from federator.errors import FederatorError, KubeStatusError, MemberUnreachable
 
 log = structlog.get_logger(__name__)
 
@@ -108,6 +108,7 @@ class Informers:
         self._wanted: dict[GroupResource, ResourceType] = {}
         self._running: dict[GroupResource, _Running] = {}
         self._changed = asyncio.Event()
+        self._floors: Mapping[GroupResource, str] = {}
         self._is_outage = False
         self._outage_seen_at = -math.inf
         self._counts: Counter[str] = Counter()
@@ -121,6 +122,10 @@ class Informers:
         """Sets what is to be collected; `run` starts and stops informers accordingly."""
         self._wanted = {resource_type.group_resource: resource_type for resource_type in types}
         self._changed.set()
+
+    def start_from(self, floors: Mapping[GroupResource, str]) -> None:
+        """Sets the resourceVersions that the cluster is known to have reached: informers to come list nothing older."""
+        self._floors = floors
 
     async def run(self) -> None:
         """Runs the informers until cancelled; leaves no task."""
@@ -162,18 +167,22 @@ class Informers:
 
     def _start(self, tasks: asyncio.TaskGroup, resource_type: ResourceType) -> None:
         resource = resource_type.group_resource
-        sink = self._outbox.add_type(resource_type, lambda: informer.request_relist())  # noqa: PLW0108 - not yet bound
-        informer = SharedInformer(
-            self._member.list_watch(
-                resource_type,
-                namespace=self._settings.namespace if resource_type.namespaced else "",
-                label_selector=self._settings.label_selector,
-                metadata_only=resource == SECRETS and self._settings.secrets is SecretMode.METADATA,
-            ),
+        list_watch = self._member.list_watch(
+            resource_type,
+            namespace=self._settings.namespace if resource_type.namespaced else "",
+            label_selector=self._settings.label_selector,
+            metadata_only=resource == SECRETS and self._settings.secrets is SecretMode.METADATA,
+        )
+        transform = transform_for(resource_type, self._settings.secrets, self._secrets_key)
+        source = _Source(list_watch, transform, tasks)
+        source.sink = sink = self._outbox.add_type(resource_type, source)
+        source.informer = informer = SharedInformer(
+            list_watch,
             name=f"{self._settings.cluster_id} {resource}",
-            transform=transform_for(resource_type, self._settings.secrets, self._secrets_key),
+            transform=transform,
             retain=KubeObject.without_raw,
             use_watch_list=False,  # costs three times a list's CPU here: each event is flushed, read and framed alone
+            start_from=self._floors.get(resource, ""),
             sink=_DefinitionSink(sink, self._types_may_have_changed) if resource in TYPE_DEFINITIONS else sink,
         )
         # What fails is told once, when a type's state changes, not with every try.
@@ -281,6 +290,44 @@ class Informers:
         return None
 
 
+class _Source:
+    """The `TypeSource` of one type."""
+
+    informer: SharedInformer
+    sink: TypeSink
+
+    def __init__(self, objects: ObjectAccess, transform: Transform, tasks: asyncio.TaskGroup) -> None:
+        self._objects = objects
+        self._transform = transform
+        self._tasks = tasks
+        self._fetching: asyncio.Task[None] | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.informer.epoch
+
+    def request_list(self) -> None:
+        self.informer.request_relist()
+
+    def states(self) -> Sequence[KubeObject]:
+        return self.informer.indexer.list()
+
+    def fetch(self, objects: Sequence[KubeObject]) -> None:
+        self._fetching = self._tasks.create_task(self._fetch(objects), name=f"{self.informer.name} repair")
+
+    async def _fetch(self, objects: Sequence[KubeObject]) -> None:
+        """Fetches objects one after the other; those that cannot be had are missing from what the sink gets."""
+        fetched: list[KubeObject] = []
+        try:
+            for obj in objects:
+                found = await self._objects.get(obj.namespace, obj.name)
+                if found is not None:
+                    fetched.append(self._transform(found))
+        except (FederatorError, msgspec.MsgspecError) as error:
+            log.info("repair broken off", informer=self.informer.name, cause=str(error))
+        self.sink.fetched(objects, fetched)
+
+
 class _DefinitionSink:
     """A sink that also tells that the types may have changed."""
 
@@ -288,16 +335,18 @@ class _DefinitionSink:
         self._sink = sink
         self._types_may_have_changed = types_may_have_changed
 
-    def replaced_all(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
-        self._sink.replaced_all(resource_version, objects)
+    def replaced_all(
+        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
+    ) -> None:
+        self._sink.replaced_all(resource_version, objects, withheld)
         self._types_may_have_changed()
 
-    def upserted(self, obj: KubeObject) -> None:
-        self._sink.upserted(obj)
+    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
+        self._sink.upserted(obj, before)
         self._types_may_have_changed()
 
-    def deleted(self, key: str, obj: KubeObject | None) -> None:
-        self._sink.deleted(key, obj)
+    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
+        self._sink.deleted(key, obj, before)
         self._types_may_have_changed()
 
     def bookmark(self, resource_version: str) -> None:

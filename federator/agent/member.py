@@ -5,11 +5,20 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol, Self
 
+from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 from federator.cache.list_watch import ListWatch
 from federator.kube.discovery import Discovery, discover
 from federator.kube.member_client import MemberClient
 from federator.kube.resource_list_watch import ResourceListWatch
+
+
+class ObjectAccess(ListWatch, Protocol):
+    """Lists, watches and gets the objects of one type, perhaps narrowed to a namespace or selector."""
+
+    async def get(self, namespace: str, name: str) -> KubeObject | None:
+        """Reads one object as it is now; None where there is none. Raises what `list` raises."""
+        ...
 
 
 class Member(Protocol):
@@ -35,7 +44,7 @@ class Member(Protocol):
 
     def list_watch(
         self, resource_type: ResourceType, *, namespace: str, label_selector: str, metadata_only: bool
-    ) -> ListWatch:
+    ) -> ObjectAccess:
         """Access to the objects of a type."""
         ...
 
@@ -69,7 +78,7 @@ class KubeMember:
 
     def list_watch(
         self, resource_type: ResourceType, *, namespace: str, label_selector: str, metadata_only: bool
-    ) -> ListWatch:
+    ) -> ObjectAccess:
         """Access to the objects of a type."""
         return ResourceListWatch(
             self._client,

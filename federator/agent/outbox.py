@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from federator.agent.frame import Frame, TypeStatus
+from federator.agent.frame import Deltas, Frame, SnapshotBegin, StateBuckets, StateItems, TypeStatus
+from federator.agent.listing import Plan
 from federator.agent.settings import KIB, MIB
-from federator.agent.type_queue import TypeQueue
+from federator.agent.type_queue import TypeQueue, TypeSource
 from federator.api.cluster import TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
+from federator.v1 import ingest_pb2
 from federator.wire.body import BodyCodec
 
 log = structlog.get_logger(__name__)
@@ -53,15 +55,17 @@ class Outbox:
         self._acknowledged = 0
         self._sequence = 0
         self._is_open = False
+        self._has_plans = False
+        self._awaited: dict[int, TypeQueue] = {}
         self._changed = asyncio.Event()
         self._counts: Counter[str] = Counter()
 
-    def add_type(self, resource_type: ResourceType, request_list: Callable[[], None]) -> TypeSink:
+    def add_type(self, resource_type: ResourceType, source: TypeSource) -> TypeSink:
         """Starts a type, or starts it anew, awaiting its informer's first list.
 
         Args:
             resource_type: the type.
-            request_list: makes the informer list anew.
+            source: its informer.
 
         Returns:
             The informer's sink.
@@ -72,7 +76,8 @@ class Outbox:
             former.await_list()
             self._queued(former)
         self._turns.pop(resource, None)
-        queue = self._queues[resource] = TypeQueue(resource_type, request_list, self.bodies)
+        queue = self._queues[resource] = TypeQueue(resource_type, source, self.bodies)
+        queue.has_plans = self._has_plans
         return TypeSink(self, queue)
 
     def report(self, resource_type: ResourceType, state: TypeState, reason: str = "") -> None:
@@ -82,7 +87,7 @@ class Outbox:
         """
         queue = self._queues.get(resource_type.group_resource)
         if queue is None:
-            queue = self._queues[resource_type.group_resource] = TypeQueue(resource_type, _never, self.bodies)
+            queue = self._queues[resource_type.group_resource] = TypeQueue(resource_type, None, self.bodies)
         queue.report(TypeStatus(state, reason))
         self._queued(queue)
 
@@ -106,6 +111,7 @@ class Outbox:
         snapshot_all: bool,
         window_bytes: int,
         dictionary_ids: Collection[int] = (),
+        has_plans: bool = False,
     ) -> None:
         """A session is open: queues again what is not durable, and asks for the lists that are needed.
 
@@ -115,15 +121,18 @@ class Outbox:
             window_bytes: bytes that may be in flight.
             dictionary_ids: dictionaries that the other side has. The ledger there may not be the one that gave out
                 those which are here.
+            has_plans: the other side answers the begin of a snapshot with a plan.
         """
         self.bodies.use_only(dictionary_ids)
         self._is_open = True
+        self._has_plans = has_plans
         self._window_bytes = window_bytes
         # What was acknowledged is not kept: an aggregator that has lost it, restored from a backup, needs everything.
         snapshot_all = snapshot_all or durable_sequence < self._acknowledged
         self._acknowledged = durable_sequence
         self.acknowledge(durable_sequence)
         for queue in self._queues.values():
+            queue.has_plans = has_plans
             if snapshot_all or queue.is_snapshot_open:
                 queue.await_list(is_known=not snapshot_all)
         for queue, frame in reversed(self._in_flight):
@@ -145,10 +154,23 @@ class Outbox:
     def suspend(self) -> None:
         """The session is over. Changes go on coalescing; lists are not kept."""
         self._is_open = False
+        self._awaited.clear()
         for queue in self._queues.values():
             if queue.holds_list:
                 queue.await_list()
                 self._queued(queue)
+
+    def prepare(self) -> bool:
+        """Does the next 5 ms of what has to be done before large snapshots can be taken; False where there is nothing.
+
+        Call it until there is nothing before `take`, and let others have the loop in between.
+        """
+        for queue in self._queues.values():
+            if queue.needs_hashing:
+                queue.hash_some()
+                self._queued(queue)
+                return True
+        return False
 
     def take(self) -> Frame | None:
         """Takes and numbers the next frame, which is in flight from here on.
@@ -160,10 +182,12 @@ class Outbox:
         if not self._turns or (self._in_flight and room < min(self._frame_bytes, self._window_bytes) / 2):
             return None
         _, queue = self._turns.popitem(last=False)
-        content = queue.take(min(self._frame_bytes, room))
+        self._sequence += 1
+        content = queue.take(min(self._frame_bytes, room), self._sequence)
         self._queued(queue)
         assert content is not None, "only queues with content have turns"
-        self._sequence += 1
+        if isinstance(content, SnapshotBegin | StateBuckets | StateItems):
+            self._awaited[self._sequence] = queue
         frame = Frame(self._sequence, queue.type, content)
         self._in_flight.append((queue, frame))
         self._in_flight_bytes += frame.size
@@ -182,6 +206,43 @@ class Outbox:
                 del self._queues[queue.type.group_resource]
         self._changed.set()
 
+    def planned(self, sequence: int, plan: Plan) -> None:
+        """The other side says how the snapshot that began with a frame goes on."""
+        queue = self._awaited.pop(sequence, None)
+        if queue is not None:
+            self._counts[f"plans_{_PLAN_NAMES.get(plan, 'all')}"] += 1
+            queue.planned(sequence, plan)
+            self._queued(queue)
+
+    def differing(self, sequence: int, positions: Sequence[int]) -> None:
+        """The other side says what of a frame differs.
+
+        Raises:
+            IndexError: of something that was not in it.
+        """
+        queue = self._awaited.pop(sequence, None)
+        if queue is not None:
+            queue.differing(sequence, positions)
+            self._queued(queue)
+
+    def refused(self, sequence: int, key: str) -> None:
+        """The other side has refused an object of a frame that is in flight."""
+        refusing = ((queue, frame) for queue, frame in self._in_flight if frame.sequence == sequence)
+        queue, frame = next(refusing, (None, None))
+        if queue is None or frame is None:
+            return
+        later = [newer.content for other, newer in self._in_flight if other is queue and newer.sequence > sequence]
+        if not any(isinstance(one, Deltas) and any(change.key == key for change in one.changes) for one in later):
+            queue.refuse(frame.content, key)
+
+    def recheck(self, resource: GroupResource) -> None:
+        """What was sent of a type does not add up to what is stored: has it compared."""
+        queue = self._queues.get(resource)
+        if queue is not None:
+            self._counts["rechecks"] += 1
+            queue.recheck()
+            self._queued(queue)
+
     async def wait_changed(self) -> None:
         """Waits until `take` may answer differently, for the one task that sends; cancelling it changes nothing."""
         await self._changed.wait()
@@ -194,7 +255,7 @@ class Outbox:
     @property
     def is_drained(self) -> bool:
         """Whether everything was taken."""
-        return not self._turns
+        return not self._turns and not any(queue.holds_list for queue in self._queues.values())
 
     def statistics(self) -> Mapping[str, int]:
         """Entries and bytes that wait, frames and bytes in flight, and totals since the start."""
@@ -212,14 +273,25 @@ class Outbox:
             "overflows": self._counts["overflows"],
             "snapshots": self._counts["snapshots"],
             "lists_not_kept": self._counts["lists_not_kept"],
+            "plans_nothing": self._counts["plans_nothing"],
+            "plans_differing": self._counts["plans_differing"],
+            "plans_all": self._counts["plans_all"],
+            "rechecks": self._counts["rechecks"],
+            "left_out": sum(queue.left_out for queue in self._queues.values()),
         }
 
-    def _replaced_all(self, queue: TypeQueue, resource_version: str, objects: Sequence[KubeObject]) -> None:
+    def _replaced_all(
+        self,
+        queue: TypeQueue,
+        resource_version: str,
+        objects: Sequence[KubeObject],
+        withheld: Mapping[str, KubeObject | None],
+    ) -> None:
         if not self._is_open:
             queue.drop_list()
             self._counts["lists_not_kept"] += 1
         else:
-            queue.replace(resource_version, objects)
+            queue.replace(resource_version, objects, withheld)
             self._counts["snapshots"] += 1
         self._queued(queue)
 
@@ -245,7 +317,7 @@ class Outbox:
         """Takes note of what a queue holds now."""
         self._bytes += queue.bytes - queue.counted_bytes
         queue.counted_bytes = queue.bytes
-        if queue:
+        if queue.can_take:
             self._turns.setdefault(queue.type.group_resource, queue)
         else:
             self._turns.pop(queue.type.group_resource, None)
@@ -259,19 +331,26 @@ class TypeSink:
         self._outbox = outbox
         self._queue = queue
 
-    def replaced_all(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
+    def replaced_all(
+        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
+    ) -> None:
         """A list came: it is sent as a snapshot."""
-        self._outbox._replaced_all(self._queue, resource_version, objects)
+        self._outbox._replaced_all(self._queue, resource_version, objects, withheld)
 
-    def upserted(self, obj: KubeObject) -> None:
+    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
         """An object was added or updated."""
         if self._queue.takes_changes:
-            self._outbox._changed_object(self._queue, has_replaced=self._queue.put(obj))
+            self._outbox._changed_object(self._queue, has_replaced=self._queue.put(obj, before))
 
-    def deleted(self, key: str, obj: KubeObject | None) -> None:
+    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
         """An object is gone."""
         if self._queue.takes_changes:
-            self._outbox._changed_object(self._queue, has_replaced=self._queue.delete(key, obj))
+            self._outbox._changed_object(self._queue, has_replaced=self._queue.delete(key, obj, before))
+
+    def fetched(self, asked: Sequence[KubeObject], objects: Sequence[KubeObject]) -> None:
+        """Objects that the queue asked its source to fetch came, as far as they could be had."""
+        self._queue.fetched(asked, objects)
+        self._outbox._queued(self._queue)
 
     def bookmark(self, resource_version: str) -> None:
         """Everything up to this version was told before."""
@@ -280,5 +359,4 @@ class TypeSink:
             self._outbox._queued(self._queue)
 
 
-def _never() -> None:
-    """A type that is not collected has no informer that could list it."""
+_PLAN_NAMES = {ingest_pb2.SnapshotPlan.PLAN_NOTHING: "nothing", ingest_pb2.SnapshotPlan.PLAN_DIFFERING: "differing"}

@@ -17,10 +17,12 @@ from federator._aio.task_group import task_group
 from federator.agent.frame import SnapshotEnd
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
+from federator.api.key import local_key
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import AggregatorUnreachable, FederatorError, SessionRefused
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.dictionary import dictionary_from_proto
+from federator.wire.digest import PROTOCOL
 from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.resource_type import resource_type_from_proto
 from federator.wire.status import from_rpc_error
@@ -57,12 +59,21 @@ class Collection(Protocol):
         """Introduces the agent with what it collects now."""
         ...
 
-    def welcomed(self, held_types: Sequence[ResourceType]) -> None:
-        """A session is open, and the aggregator holds objects of these types: account for those not collected."""
+    def welcomed(self, held_types: Sequence[ResourceType], floors: Mapping[GroupResource, str]) -> None:
+        """A session is open.
+
+        Args:
+            held_types: of which the aggregator holds objects: account for those that are not collected.
+            floors: resourceVersions that the aggregator has reached, by type.
+        """
         ...
 
     def proofs(self) -> Iterable[Proof]:
         """Per type, the seconds since the apiserver last gave a sign."""
+        ...
+
+    def unread_groups(self) -> Iterable[str]:
+        """API groups of which nothing is known at present."""
         ...
 
 
@@ -237,8 +248,12 @@ class Pusher:
             snapshot_all=welcome.snapshot_all,
             window_bytes=welcome.window_bytes,
             dictionary_ids=frozenset(welcome.dictionary_ids),
+            has_plans=welcome.protocol >= PROTOCOL,
         )
-        self._collection.welcomed([resource_type_from_proto(held) for held in welcome.held_types])
+        self._collection.welcomed(
+            [resource_type_from_proto(held) for held in welcome.held_types],
+            {GroupResource(floor.group, floor.resource): floor.resource_version for floor in welcome.floors},
+        )
         return welcome
 
     async def _exchange(self, call: PushCall, welcome: ingest_pb2.Welcome) -> None:
@@ -257,6 +272,9 @@ class Pusher:
                 if loop.time() >= next_beat:
                     next_beat = loop.time() + interval
                     await call.write(self._heartbeat())
+                if self._outbox.prepare():
+                    await asyncio.sleep(0)
+                    continue
                 frame = self._outbox.take()
                 if frame is not None:
                     await call.write(frame.to_message())
@@ -282,7 +300,8 @@ class Pusher:
             ingest_pb2.TypeProof(group=resource.group, resource=resource.resource, age_ms=int(age * 1000))
             for resource, age in self._collection.proofs()
         )
-        return ingest_pb2.PushRequest(heartbeat=ingest_pb2.Heartbeat(proofs=proofs))
+        heartbeat = ingest_pb2.Heartbeat(proofs=proofs, unread_groups=self._collection.unread_groups())
+        return ingest_pb2.PushRequest(heartbeat=heartbeat)
 
     async def _read(self, call: PushCall, silence: float) -> None:
         while True:
@@ -299,9 +318,22 @@ class Pusher:
                     self._refused(response.nack)
                 case "dictionary":
                     self._outbox.bodies.add(dictionary_from_proto(response.dictionary))
+                case "snapshot_plan":
+                    self._outbox.planned(response.snapshot_plan.sequence, response.snapshot_plan.plan)
+                case "differing":
+                    self._take_differing(response.differing)
+                case "digest_mismatch":
+                    mismatch = response.digest_mismatch
+                    self._outbox.recheck(GroupResource(mismatch.group, mismatch.resource))
                 case "snapshot_request":
                     for requested in response.snapshot_request.types:
                         self._outbox.list_anew(GroupResource(requested.group, requested.resource))
+
+    def _take_differing(self, differing: ingest_pb2.Differing) -> None:
+        try:
+            self._outbox.differing(differing.sequence, differing.positions)
+        except IndexError:
+            raise FederatorError(f"the aggregator speaks of what frame {differing.sequence} does not have") from None
 
     def _refused(self, nack: ingest_pb2.Nack) -> None:
         self._nacks[nack.reason] += 1
@@ -316,6 +348,7 @@ class Pusher:
         if nack.reason == SEQUENCE_GAP:
             # Nothing after the gap is taken any more; a new session says where to go on.
             raise FederatorError(f"the aggregator expected frame {nack.expected_sequence}, not {nack.sequence}")
+        self._outbox.refused(nack.sequence, local_key(nack.namespace, nack.name))
 
 
 async def _next(call: PushCall) -> ingest_pb2.PushResponse | None:

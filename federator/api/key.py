@@ -48,3 +48,9 @@ class ObjectKey(NamedTuple):
 def local_key(namespace: str, name: str) -> str:
     """Key of an object inside one cluster and type, as client-go writes it: `namespace/name`, or `name`."""
     return f"{namespace}/{name}" if namespace else name
+
+
+def split_local_key(key: str) -> tuple[str, str]:
+    """Namespace and name of a local key."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name

@@ -81,7 +81,7 @@ class Controller:
                 continue
             before = self._indexer.put(key, self._retain(obj) if self._retain else obj)
             if self._sink is not None and delta.type is not DeltaType.SYNC:
-                self._sink.upserted(obj)
+                self._sink.upserted(obj, before)
             if not self._processor.has_listeners:
                 continue
             if before is None:
@@ -97,7 +97,7 @@ class Controller:
         if isinstance(obj, Tombstone) and obj.object is None:
             obj = Tombstone(key, before)
         if self._sink is not None:
-            self._sink.deleted(key, obj.object if isinstance(obj, Tombstone) else obj)
+            self._sink.deleted(key, obj.object if isinstance(obj, Tombstone) else obj, before)
         if self._processor.has_listeners:
             self._processor.distribute_delete(key, obj)
 
@@ -105,10 +105,11 @@ class Controller:
         """Swaps the store in one step, then tells: all deletes, then adds and updates in the list's order."""
         is_initial = not self._fifo.has_synced()
         kept = [self._retain(obj) for obj in item.objects] if self._retain else list(item.objects)
-        kept += [stored for key in item.withheld if (stored := self._indexer.get_by_key(key)) is not None]
+        withheld = {key: self._indexer.get_by_key(key) for key in item.withheld}
+        kept += filter(None, withheld.values())
         before = self._indexer.replace(kept, item.resource_version)
         if self._sink is not None:
-            self._sink.replaced_all(item.resource_version, item.objects)
+            self._sink.replaced_all(item.resource_version, item.objects, withheld)
         if not self._processor.has_listeners:
             return
         for key, old in before.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from federator.api.object import KubeObject
@@ -15,16 +15,36 @@ class DeltaSink(Protocol):
     between, so they must be quick. An exception is taken for a defect and ends the informer.
     """
 
-    def replaced_all(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
-        """The Indexer now holds exactly these objects: all of a list, in the list's order, each with its bytes."""
+    def replaced_all(
+        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
+    ) -> None:
+        """A list was taken over.
+
+        Args:
+            resource_version: of the list.
+            objects: all of the list, in its order, each with its bytes; the Indexer now holds exactly these, and the
+                withheld ones that it held before.
+            withheld: by key, the objects of the list whose transform failed, each with what the Indexer still holds.
+        """
         ...
 
-    def upserted(self, obj: KubeObject) -> None:
-        """One object was added or updated; `obj` has its bytes, whatever the Indexer retains."""
+    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
+        """One object was added or updated.
+
+        Args:
+            obj: its new state with its bytes, whatever the Indexer retains.
+            before: what the Indexer held.
+        """
         ...
 
-    def deleted(self, key: str, obj: KubeObject | None) -> None:
-        """One object is gone; `obj` is the last state known, where one is."""
+    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
+        """One object is gone.
+
+        Args:
+            key: its key.
+            obj: the last state known, where one is: of a deletion that was seen with the deletion's version.
+            before: what the Indexer held.
+        """
         ...
 
     def bookmark(self, resource_version: str) -> None:

@@ -114,6 +114,7 @@ class Reflector:
         page_size: int = 0,
         min_watch_timeout: int = MIN_WATCH_TIMEOUT,
         use_watch_list: bool = True,
+        start_from: str = "",
         requests_per_second: float = REQUESTS_PER_SECOND,
         max_internal_error_retry: float = 0.0,
         resync_period: Callable[[], float] | None = None,
@@ -132,6 +133,8 @@ class Reflector:
                 no pages where the server answers from its cache.
             min_watch_timeout: seconds; less than 300 is taken as 300.
             use_watch_list: try a watch-list before a list.
+            start_from: a version that this server is known to have reached, or "". The first list asks for nothing
+                older; a server that has nothing as new was restored, and `epoch` is 1 then.
             requests_per_second: of this reflector, after a burst of as many.
             max_internal_error_retry: seconds for which a watch that the server ends with an internal error is resumed,
                 counted from the first of a run; 0: not at all, it is listed anew.
@@ -157,7 +160,7 @@ class Reflector:
         self._uniform = uniform
         self._status = StatusRecorder()
         self._guard = StreamGuard()
-        self._resource_version = ""
+        self._resource_version = start_from
         self._version_unavailable = False
         self._watch_cache_disabled = False
         self._initial: InitialEvents | None = None  # while a watch-list is sending them

@@ -91,6 +91,7 @@ class SharedInformer:
         indexers: Mapping[str, IndexFunc] | None = None,
         page_size: int = 0,
         use_watch_list: bool = True,
+        start_from: str = "",
         max_backlog: int = MAX_BACKLOG,
         handler_buffer_size: int = BUFFER_SIZE,
         backoff: Backoff | None = None,
@@ -110,6 +111,7 @@ class SharedInformer:
             indexers: index functions by name.
             page_size: objects per page of every list; 0 leaves it to the rules of `Reflector`.
             use_watch_list: as of `Reflector`.
+            start_from: as of `Reflector`.
             max_backlog: queued deltas at which reading stops.
             handler_buffer_size: notifications that wait for a handler before they are coalesced.
             backoff: the schedule of delays after failures.
@@ -126,6 +128,7 @@ class SharedInformer:
             name=name,
             page_size=page_size,
             use_watch_list=use_watch_list,
+            start_from=start_from,
             resync_period=lambda: self._processor.resync_check_period,
             should_resync=self._processor.should_resync,
             known=nothing_known if retain else self._known,
@@ -136,6 +139,11 @@ class SharedInformer:
 
     def _known(self, namespace: str, name: str) -> KubeObject | None:
         return self.indexer.get_by_key(local_key(namespace, name))
+
+    @property
+    def epoch(self) -> int:
+        """How often the server was found to have been restored; see `Reflector.epoch`."""
+        return self._reflector.epoch
 
     @property
     def last_sync_resource_version(self) -> str:

@@ -1,4 +1,4 @@
-"""List and watch of one resource type of one member cluster (client-go: ListWatch)."""
+"""List, watch and get of one resource type of one member cluster (client-go: ListWatch)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from http import HTTPStatus
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -29,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class ResourceListWatch:
-    """Lists and watches one type, optionally in one namespace or by selectors.
+    """Lists, watches and gets one type, optionally in one namespace or by selectors.
 
     Failures are raised as federator's errors: KubeStatusError (a failure code, a list that cannot be read, or an ERROR
     frame, then with `in_stream`), MemberUnreachable, CredentialsError. An object that cannot be used is skipped, named
@@ -49,7 +51,10 @@ class ResourceListWatch:
         metadata_only: bool = False,
     ) -> None:
         self._client = client
+        self._type = resource_type
         self._path = resource_type.path(namespace)
+        self._label_selector = label_selector
+        self._field_selector = field_selector
         self._selectors = (("labelSelector", label_selector), ("fieldSelector", field_selector))
         self._metadata_only = metadata_only
         self._decoder = ObjectDecoder(resource_type, metadata_only=metadata_only)
@@ -79,6 +84,52 @@ class ResourceListWatch:
             )
         metadata = end.metadata or ListMeta()
         return ListPage(metadata.resource_version or "", page.objects, metadata.continue_ or "", tuple(page.skipped))
+
+    async def get(self, namespace: str, name: str) -> KubeObject | None:
+        """Reads one object as it is now, with the bytes that it has in a list.
+
+        Args:
+            namespace: the object's, empty for cluster-scoped types; another one than this is narrowed to may be asked.
+            name: the object's name.
+
+        Returns:
+            The object; None where there is none, or where the selectors leave it out.
+
+        Raises:
+            KubeStatusError, MemberUnreachable, CredentialsError: as `list`; an object that cannot be used is an
+                internal error (500) here.
+        """
+        if self._label_selector or self._field_selector:
+            return await self._get_selected(namespace, name)
+        path = f"{self._type.path(namespace)}/{quote(name, safe='')}"
+        try:
+            body = await self._client.get(path, accept=self._accept(PARTIAL_METADATA_KIND))
+        except KubeStatusError as error:
+            # What no apiserver wrote, such as a proxy's page, says nothing about the object.
+            if error.code == HTTPStatus.NOT_FOUND and error.status_reason == "NotFound":
+                return None
+            raise
+        try:
+            return self._decoder.decode(body.strip())  # an apiserver ends what is no list with a newline
+        except UnusableObject as error:
+            self._client.count_skipped_objects(1)
+            raise undecodable(f"{path}: {error}", in_stream=False) from None
+
+    async def _get_selected(self, namespace: str, name: str) -> KubeObject | None:
+        """A GET takes no selectors; a list of one name does."""
+        field_selector = ",".join(filter(None, (self._field_selector, f"metadata.name={name}")))
+        only = ResourceListWatch(
+            self._client,
+            self._type,
+            namespace=namespace,
+            label_selector=self._label_selector,
+            field_selector=field_selector,
+            metadata_only=self._metadata_only,
+        )
+        page = await only.list(ListOptions())
+        if page.skipped:
+            raise undecodable(f"{only._path}: {page.skipped[0]}", in_stream=False)
+        return next(iter(page.objects), None)
 
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
         """Opens a watch and gives its events, each as soon as its last byte is here.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from federator.api.delta import Tombstone
 from federator.api.object import KubeObject
@@ -74,13 +74,15 @@ class _Lists:
     def __init__(self) -> None:
         self.adopted = asyncio.Event()
 
-    def replaced_all(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
+    def replaced_all(
+        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
+    ) -> None:
         self.adopted.set()
 
-    def upserted(self, obj: KubeObject) -> None:
+    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
         pass
 
-    def deleted(self, key: str, obj: KubeObject | None) -> None:
+    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
         pass
 
     def bookmark(self, resource_version: str) -> None:

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
+from federator.agent.member import ObjectAccess
 from federator.api.list_watch import Known, ListOptions, ListPage, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
-from federator.cache.list_watch import ListWatch
 from federator.errors import KubeStatusError, MemberUnreachable
 from federator.kube.discovery import Discovery
 
@@ -44,6 +44,7 @@ class ScriptedCluster:
         self.unreachable: set[GroupResource] = set()
         self.silent: set[GroupResource] = set()  # their lists are never answered
         self.lists: Counter[GroupResource] = Counter()
+        self.gets: Counter[GroupResource] = Counter()
         self.discoveries = 0
         self.version = 100
         self.objects: dict[GroupResource, dict[tuple[str, str], KubeObject]] = defaultdict(dict)
@@ -94,6 +95,16 @@ class ScriptedCluster:
         """Answers again."""
         self.is_down = False
 
+    def restore(self, version: int) -> None:
+        """Puts the cluster back to a version: objects made since are gone, and so are the watches."""
+        self.version = version
+        for resource, held in self.objects.items():
+            self.objects[resource] = {key: obj for key, obj in held.items() if int(obj.resource_version) <= version}
+            self._history[resource] = [one for one in self._history[resource] if one[0] <= version]
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.put_nowait(None)
+
     def names(self, resource_type: ResourceType) -> set[str]:
         """Keys of the objects there are."""
         return {obj.key for obj in self.objects[resource_type.group_resource].values()}
@@ -123,7 +134,7 @@ class ScriptedCluster:
 
     def list_watch(
         self, resource_type: ResourceType, *, namespace: str, label_selector: str, metadata_only: bool
-    ) -> ListWatch:
+    ) -> ObjectAccess:
         return ScriptedListWatch(self, resource_type)
 
     def _make(
@@ -203,7 +214,15 @@ class ScriptedListWatch:
         if self._resource in self._cluster.silent:
             await asyncio.Event().wait()
         self._cluster._refuse(self._resource)
+        if int(options.resource_version or 0) > self._cluster.version:
+            raise KubeStatusError(504, "Timeout", "Too large resource version", causes=("ResourceVersionTooLarge",))
         return self._cluster._listed(self._resource)
+
+    async def get(self, namespace: str, name: str) -> KubeObject | None:
+        await asyncio.sleep(0)
+        self._cluster._refuse(self._resource)
+        self._cluster.gets[self._resource] += 1
+        return self._cluster.objects[self._resource].get((namespace, name))
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncGenerator[AsyncIterator[WatchEvent]]:

@@ -60,7 +60,7 @@ async def test_a_stand_in_is_told_of_and_gives_way_to_the_uid_once_that_may_be_r
     with capture_logs() as logs:
         task = asyncio.create_task(running.run())
         await eventually(lambda: running.hello().cluster_uid == "server-0123")
-        running.welcomed(())
+        running.welcomed((), {})
         cluster.uid = "the-uid"
         await eventually(lambda: running.hello().cluster_uid == "the-uid")
         assert not task.done()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from hypothesis import settings
@@ -17,13 +19,20 @@ from federator.agent.frame import (
     SnapshotBegin,
     SnapshotEnd,
     SnapshotItems,
+    StateBuckets,
+    StateItems,
     TypeStatus,
 )
-from federator.agent.outbox import Outbox, TypeSink
+from federator.agent.listing import Plan
+from federator.agent.outbox import Outbox
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
+from federator.api.resource import ResourceType
+from federator.v1 import ingest_pb2
 from federator.wire.body import dictionary_of
+from federator.wire.digest import Buckets, Digest, HashedState, bucket, digest_of, key_hash, state_hash
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, NODES, PODS
+from tests.unit.agent.scripted_informer import ScriptedInformer
 from tests.unit.wire.test_body import DICTIONARY
 
 WINDOW = 1 << 20
@@ -36,16 +45,30 @@ def pod(name: str, version: int = 1, *, uid: str = "u", size: int = 10) -> KubeO
 class Box:
     """An outbox with one synced type, and what it asked for."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.lists = 0
+    def __init__(self, *, has_plans: bool = False, **settings: Any) -> None:
         self.outbox = Outbox(**settings)
-        self.sink = self.outbox.add_type(PODS, self.request_list)
-        self.outbox.resume(0, snapshot_all=True, window_bytes=WINDOW)
+        self.sink = self.informer(PODS)
+        self.outbox.resume(0, snapshot_all=True, window_bytes=WINDOW, has_plans=has_plans)
         self.sink.replaced_all("1", [])
         self.drain()
+        if has_plans:
+            self.plan(ingest_pb2.SnapshotPlan.PLAN_NOTHING)
+            self.drain()
 
-    def request_list(self) -> None:
-        self.lists += 1
+    @property
+    def lists(self) -> int:
+        return self.sink.lists
+
+    def informer(self, resource_type: ResourceType) -> ScriptedInformer:
+        return ScriptedInformer(self.outbox, resource_type)
+
+    def plan(self, plan: ingest_pb2.SnapshotPlan.Plan) -> None:
+        """Answers the frame taken last."""
+        self.outbox.planned(self.outbox.statistics()["sequence"], plan)
+
+    def differ(self, *positions: int) -> None:
+        """Answers the frame taken last."""
+        self.outbox.differing(self.outbox.statistics()["sequence"], positions)
 
     def drain(self) -> list[Content]:
         """Takes everything, and acknowledges it."""
@@ -223,12 +246,12 @@ class TestCoalescing:
 
     def test_keys_of_cluster_scoped_objects(self) -> None:
         box = Box()
-        nodes = box.outbox.add_type(NODES, box.request_list)
+        nodes = box.informer(NODES)
         nodes.replaced_all("1", [KubeObject("", "n", "u", "1", b"{}")])
         box.drain()
         nodes.deleted("n", None)
         (deltas,) = box.drain()
-        assert deltas == Deltas((Change("", "n"),), "1")
+        assert deltas == Deltas((Change.delete("n", state_hash(0, "v1", "u")),), "1")
 
 
 class TestSnapshots:
@@ -249,7 +272,7 @@ class TestSnapshots:
 
     def test_types_take_turns(self) -> None:
         box = Box()
-        other = box.outbox.add_type(DEPLOYMENTS, box.request_list)
+        other = box.informer(DEPLOYMENTS)
         box.sink.replaced_all("5", [pod(f"p{number}", 3) for number in range(1000)])
         other.replaced_all("5", [])
         other.upserted(pod("d", 6))
@@ -271,7 +294,7 @@ class TestSnapshots:
 
     def test_the_first_list_needs_no_asking(self) -> None:
         box = Box()
-        other = box.outbox.add_type(DEPLOYMENTS, box.request_list)
+        other = box.informer(DEPLOYMENTS)
         box.outbox.suspend()
         box.outbox.resume(3, snapshot_all=True, window_bytes=WINDOW)
         assert box.lists == 1, "the synced type's"
@@ -411,7 +434,7 @@ class TestStates:
         box.sink.upserted(pod("a", 3))
         assert written(box.drain()) == ["ABSENT"]
         assert not box.outbox.list_anew(PODS.group_resource)
-        again = box.outbox.add_type(PODS, box.request_list)
+        again = box.informer(PODS)
         again.replaced_all("9", [pod("a", 8)])
         assert written(box.drain()) == ["SnapshotBegin", ["a@8"], "SnapshotEnd"]
 
@@ -425,7 +448,7 @@ class TestStates:
 class TestBounds:
     def test_above_the_bound_the_heaviest_type_is_listed_anew(self) -> None:
         box = Box(max_bytes=10_000)
-        small = box.outbox.add_type(DEPLOYMENTS, lambda: None)
+        small = box.informer(DEPLOYMENTS)
         small.replaced_all("1", [])
         box.drain()
         small.upserted(pod("d", 2))
@@ -487,59 +510,130 @@ class TestBounds:
 
 
 class Receiver:
-    """What an aggregator makes of the frames."""
+    """What an aggregator makes of the frames: it answers the begin of a snapshot, and compares every digest."""
 
     def __init__(self) -> None:
         self.durable = 0
         self.held: dict[str, int] = {}
         self.named: set[str] | None = None
+        self.missing: set[str] = set()
+        self.plan = Plan.PLAN_UNSPECIFIED
         self.low_water = 0
         self.is_live = False
+        self.answers: list[partial[None]] = []
+        self.refuses: str = ""
+        self.refused: set[str] = set()
+        self.lost_refusals: set[str] = set()
+        self.compared = 0
+        self.mismatches = 0
+
+    def hashed(self, name: str) -> HashedState:
+        return HashedState(key_hash("ns", name), state_hash(self.held[name], "v1", "u"))
+
+    def digest(self, left_out: Collection[str]) -> Digest:
+        return digest_of(self.hashed(name) for name in self.held if f"ns/{name}" not in left_out)
 
     def take(self, frame: Frame) -> None:
         assert frame.sequence == self.durable + 1, "without gaps"
-        self.durable = frame.sequence
+        sequence = self.durable = frame.sequence
         match frame.content:
-            case SnapshotBegin():
-                self.named = set()
+            case SnapshotBegin(_, digest):
+                self.named, self.missing = set(), set()
+                self.plan = Plan.PLAN_ALL
+                if digest is not None:
+                    is_equal = self.digest(digest.left_out) == digest.digest
+                    self.plan = Plan.PLAN_NOTHING if is_equal else Plan.PLAN_DIFFERING if self.held else Plan.PLAN_ALL
+                    self.answers.append(partial(Outbox.planned, sequence=sequence, plan=self.plan))
+            case StateBuckets(bits, sums):
+                own = Buckets(bits)
+                for name in self.held:
+                    own.add(*self.hashed(name))
+                self.answers.append(partial(Outbox.differing, sequence=sequence, positions=list(own.differing(sums))))
+            case StateItems(bits, buckets, keys, states):
+                hashed = {self.hashed(name): name for name in self.held}
+                told = set(map(HashedState, keys, states))
+                self.missing |= {
+                    name for one, name in hashed.items() if bucket(one.key, bits) in buckets and one.key not in keys
+                }
+                wanted = [place for place, one in enumerate(map(HashedState, keys, states)) if one not in hashed]
+                assert len(told) == len(keys)
+                self.answers.append(partial(Outbox.differing, sequence=sequence, positions=wanted))
             case SnapshotItems(changes):
                 assert self.named is not None
                 for change in changes:
                     self.named.add(change.name)
-                    self.held[change.name] = int(change.resource_version)
-            case SnapshotEnd(version):
+                    self.put(frame, change)
+            case SnapshotEnd(version, left_out):
                 assert self.named is not None
-                self.held = {name: held for name, held in self.held.items() if name in self.named}
-                self.named, self.low_water, self.is_live = None, int(version), True
+                gone = self.held.keys() - self.named if self.plan is Plan.PLAN_ALL else self.missing
+                for name in gone:
+                    if f"ns/{name}" not in left_out:
+                        del self.held[name]
+                self.named, self.is_live = None, True
+                self.low_water = max(self.low_water, int(version))
             case Deltas(changes):
                 for change in changes:
                     if change.body is None:
                         self.held.pop(change.name, None)
+                        self.forgive(change.name)
                     else:
-                        self.held[change.name] = int(change.resource_version)
-            case Bookmark(version):
+                        self.put(frame, change)
+            case Bookmark(version, digest):
                 self.low_water = int(version)
+                # The agent cannot leave out what it does not know to be refused.
+                left_out = {key[3:] for key in digest.left_out} if digest else set()
+                if digest is not None and (self.refused | self.lost_refusals) <= left_out:
+                    self.compared += 1
+                    if self.digest(digest.left_out) != digest.digest:
+                        self.mismatches += 1
             case TypeStatus(state):
                 self.is_live = state is TypeState.LIVE
 
+    def put(self, frame: Frame, change: Change) -> None:
+        if change.name == self.refuses:
+            self.answers.append(partial(Outbox.refused, sequence=frame.sequence, key=change.key))
+            self.refused.add(change.name)
+        else:
+            self.held[change.name] = int(change.resource_version)
+            self.forgive(change.name)
+
+    def forgive(self, name: str) -> None:
+        self.refused.discard(name)
+        self.lost_refusals.discard(name)
+
+    def cut(self) -> None:
+        """The session breaks: what was to be answered is not."""
+        self.lost_refusals |= {key[3:] for answer in self.answers if (key := answer.keywords.get("key"))}
+        self.refused.clear()
+        self.answers.clear()
+
+    def answer(self, outbox: Outbox) -> None:
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            answer(outbox)
+
 
 class AnyFailures(RuleBasedStateMachine):
-    """Changes, bookmarks, lists, lost frames, lost acknowledgements, reconnects and lost ledgers, in any order."""
+    """Changes, bookmarks, lists, lost frames, lost acknowledgements, refusals, reconnects, lost ledgers: in any order.
+
+    No digest is ever wrong, but where the receiver itself lost or changed something; and then it is mended.
+    """
+
+    has_plans = True
 
     @initialize()
     def start(self) -> None:
         self.version = 1
         self.truth: dict[str, int] = {}
         self.history: list[tuple[int, str, int | None]] = []  # (version, name, new state or None)
-        self.is_list_wanted = True
+        self.lists_made = 0
         self.is_open = False
         self.wire: list[Frame] = []
         self.receiver = Receiver()
+        self.refused: set[str] = set()
         self.outbox = Outbox(max_bytes=1500, frame_bytes=400)
-        self.sink: TypeSink = self.outbox.add_type(PODS, self.want_list)
-
-    def want_list(self) -> None:
-        self.is_list_wanted = True
+        self.sink = ScriptedInformer(self.outbox, PODS)
+        self.sink.lists = 1
 
     @rule(name=st.sampled_from("abcdefgh"))
     def put(self, name: str) -> None:
@@ -553,7 +647,7 @@ class AnyFailures(RuleBasedStateMachine):
         if self.truth.pop(name, None) is not None:
             self.version += 1
             self.history.append((self.version, name, None))
-            self.sink.deleted(f"ns/{name}", None)
+            self.sink.deleted(f"ns/{name}")
 
     @rule()
     def bookmark(self) -> None:
@@ -562,8 +656,22 @@ class AnyFailures(RuleBasedStateMachine):
     @rule()
     def list_(self) -> None:
         """The informer lists when asked, and sometimes by itself."""
-        self.is_list_wanted = False
+        self.lists_made = self.sink.lists
         self.sink.replaced_all(str(self.version), [pod(name, version) for name, version in self.truth.items()])
+
+    @rule(is_away=st.booleans())
+    def fetch(self, is_away: bool) -> None:
+        """The informer fetches what it was asked for, as it is by now, if the apiserver lets it."""
+        if self.sink.fetches:
+            asked = {obj.name for obj in self.sink.fetches[-1]}
+            found = [] if is_away else [pod(name, version) for name, version in self.truth.items() if name in asked]
+            self.sink.fetched(found)
+
+    @rule(name=st.sampled_from("abcdefgh"))
+    def refuse(self, name: str) -> None:
+        """From now on one object is refused, and no other."""
+        self.receiver.refuses = name
+        self.refused.add(name)
 
     @rule(number=st.integers(1, 5))
     def send(self, number: int) -> None:
@@ -575,19 +683,23 @@ class AnyFailures(RuleBasedStateMachine):
         for frame in self.wire[:number]:
             self.receiver.take(frame)
         del self.wire[:number]
+        if not self.is_open:
+            self.receiver.cut()
+        self.receiver.answer(self.outbox)
         if acknowledges and self.is_open:
             self.outbox.acknowledge(self.receiver.durable)
 
     @rule(loses_ledger=st.booleans())
     def reconnect(self, loses_ledger: bool) -> None:
         self.wire.clear()
+        self.receiver.cut()
         self.outbox.suspend()
         if loses_ledger and self.version % 4 == 0:
             self.receiver = Receiver()
         self.receiver.named = None
         self.is_open = True
         is_unknown = self.receiver.durable == 0
-        self.outbox.resume(self.receiver.durable, snapshot_all=is_unknown, window_bytes=2000)
+        self.outbox.resume(self.receiver.durable, snapshot_all=is_unknown, window_bytes=2000, has_plans=self.has_plans)
 
     @rule()
     def disconnect(self) -> None:
@@ -602,6 +714,8 @@ class AnyFailures(RuleBasedStateMachine):
         low_water = self.receiver.low_water
         latest = {name: (version, state) for version, name, state in self.history if version <= low_water}
         for name, (since, state) in latest.items():
+            if name in self.refused:
+                continue
             later = {new for version, changed, new in self.history if changed == name and version > since}
             assert self.receiver.held.get(name) in {state, *later}, (name, state)
 
@@ -610,20 +724,66 @@ class AnyFailures(RuleBasedStateMachine):
         if hasattr(self, "outbox"):
             assert self.outbox.statistics()["queued_bytes"] <= 1500
 
+    @invariant()
+    def no_digest_is_wrong(self) -> None:
+        if hasattr(self, "receiver"):
+            assert self.receiver.mismatches == 0
+
+    def catch_up(self) -> None:
+        """Lets everything happen that is due."""
+        for _ in range(200):
+            if self.sink.lists > self.lists_made:
+                self.list_()
+            self.fetch(is_away=False)
+            self.send(5)
+            self.arrive(5, acknowledges=True)
+            if self.outbox.is_drained and not self.wire:
+                return
+
     def teardown(self) -> None:
         if not hasattr(self, "outbox"):
             return
         self.reconnect(loses_ledger=False)
-        for _ in range(200):
-            if self.is_list_wanted:
-                self.list_()
-            self.send(5)
-            self.arrive(5, acknowledges=True)
-            if self.outbox.is_drained and not self.wire:
-                break
-        assert self.receiver.held == self.truth
+        self.catch_up()
+        self.check_held()
         assert self.receiver.is_live
+        compared = self.receiver.compared
+        self.bookmark()
+        self.catch_up()
+        assert (self.receiver.mismatches, self.receiver.compared) == (0, compared + (not self.receiver.lost_refusals))
+        self.swap()
+
+    def check_held(self) -> None:
+        for held, real in ((self.receiver.held, self.truth), (self.truth, self.receiver.held)):
+            assert {name: real.get(name) for name in held.keys() - self.refused} == {
+                name: held[name] for name in held.keys() - self.refused
+            }
+
+    def swap(self) -> None:
+        """Of what is stored, one object is swapped for another; the next bookmark tells, and the recheck mends it."""
+        swapped = next((name for name in self.receiver.held if name not in self.refused), None)
+        if swapped is None or not self.has_plans or self.receiver.lost_refusals:
+            return
+        del self.receiver.held[swapped]
+        self.receiver.held["other"] = 1
+        self.bookmark()
+        self.catch_up()
+        assert self.receiver.mismatches == 1
+        self.outbox.recheck(PODS.group_resource)
+        self.catch_up()
+        self.bookmark()
+        self.catch_up()
+        assert self.receiver.mismatches == 1
+        self.check_held()
+
+
+class AnyFailuresWithoutPlans(AnyFailures):
+    """The same with an aggregator that answers no snapshot with a plan."""
+
+    has_plans = False
 
 
 TestAnyFailures = AnyFailures.TestCase
 TestAnyFailures.settings = settings(stateful_step_count=40)
+TestAnyFailuresWithoutPlans = AnyFailuresWithoutPlans.TestCase
+TestAnyFailuresWithoutPlans.settings = settings(stateful_step_count=40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from federator.agent.pusher import Proof, Pusher, PusherState
 from federator.agent.settings import AgentSettings
 from federator.api.cluster import ClusterID
 from federator.api.object import KubeObject
-from federator.api.resource import ResourceType
+from federator.api.resource import GroupResource, ResourceType
 from federator.errors import AggregatorUnreachable, ClusterHeld, FederatorError, LedgerFull
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.resource_type import resource_type_to_proto
 from federator.wire.status import aio_error_boundary
 from tests.unit.agent.scripted_cluster import PODS
+from tests.unit.agent.scripted_informer import ScriptedInformer
 
 Script = Callable[[Any], Awaitable[None]]
 
@@ -78,12 +79,17 @@ class Nothing:
 
     def __init__(self) -> None:
         self.held: list[ResourceType] = []
+        self.floors: dict[GroupResource, str] = {}
 
     def hello(self) -> ingest_pb2.Hello:
         return ingest_pb2.Hello(cluster_id="c")
 
-    def welcomed(self, held_types: Sequence[ResourceType]) -> None:
+    def welcomed(self, held_types: Sequence[ResourceType], floors: Mapping[GroupResource, str]) -> None:
         self.held = list(held_types)
+        self.floors = dict(floors)
+
+    def unread_groups(self) -> Iterable[str]:
+        return ["example.com"]
 
     def proofs(self) -> Iterable[Proof]:
         return [(PODS.group_resource, 1.25)]
@@ -98,14 +104,10 @@ class Running:
         self.address = address
         self.outbox = Outbox()
         self.collection = Nothing()
-        self.requested = 0
-        self.sink = self.outbox.add_type(PODS, self.request)
+        self.sink = ScriptedInformer(self.outbox, PODS)
         self.pusher = Pusher(
             self.outbox, AgentSettings(cluster_id=ClusterID("c"), aggregator=address, **settings), self.collection
         )
-
-    def request(self) -> None:
-        self.requested += 1
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
@@ -265,7 +267,7 @@ async def test_a_wanted_listing_is_asked_of_the_informer_and_other_nacks_only_co
     async with running.running():
         await until(lambda: running.pusher.status().state is PusherState.OPEN)
         running.sink.replaced_all("1", [])
-        await until(lambda: running.requested == 1)
+        await until(lambda: running.sink.lists == 1)
         assert running.collection.held == [PODS]
         assert running.pusher.statistics()["nacks"] == {"OBJECT_MALFORMED": 1}
         assert aggregator.sessions == 1

@@ -267,13 +267,15 @@ class RecordingSink:
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
 
-    def replaced_all(self, resource_version: str, objects: Sequence[KubeObject]) -> None:
+    def replaced_all(
+        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
+    ) -> None:
         self.calls.append(("replaced_all", resource_version, [obj.key for obj in objects]))
 
-    def upserted(self, obj: KubeObject) -> None:
+    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
         self.calls.append(("upserted", obj.key, obj.resource_version))
 
-    def deleted(self, key: str, obj: KubeObject | None) -> None:
+    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
         self.calls.append(("deleted", key, obj.resource_version if obj else None))
 
     def bookmark(self, resource_version: str) -> None:

@@ -101,7 +101,7 @@ async def test_r6_inside_a_segment_the_stores_version_is_the_low_water_mark() ->
 async def test_the_sink_is_told_everything_once_with_whole_objects_in_the_order_of_the_store() -> None:
     pipeline = Pipeline(retain=KubeObject.without_raw)
     whole: list[bool] = []
-    pipeline.sink.upserted = lambda obj: whole.append(bool(obj.raw))  # type: ignore[method-assign]
+    pipeline.sink.upserted = lambda obj, before: whole.append(bool(obj.raw))  # type: ignore[method-assign]
     await pipeline.fifo.replace([pod("a", 1), pod("b", 2)], "2")
     await pipeline.fifo.update(pod("a", 3))
     await pipeline.fifo.delete(pod("b", 4))
@@ -122,7 +122,7 @@ async def test_the_sink_is_told_between_store_and_handlers() -> None:
     pipeline = Pipeline()
     order: list[str] = []
 
-    def upserted(obj: KubeObject) -> None:
+    def upserted(obj: KubeObject, before: KubeObject | None) -> None:
         stored = pipeline.indexer.get_by_key(obj.key)
         order.append(f"sink: stored {stored is obj}, told {len(pipeline.handler.events)}")
 
@@ -184,7 +184,7 @@ async def test_ct03_an_exception_of_the_sink_ends_the_loop_with_its_delta_handle
     """CT03 PanicPropagated."""
     pipeline = Pipeline()
 
-    def explode(obj: KubeObject) -> None:
+    def explode(obj: KubeObject, before: KubeObject | None) -> None:
         raise ZeroDivisionError
 
     pipeline.sink.upserted = explode  # type: ignore[method-assign]

@@ -485,3 +485,97 @@ async def test_more_than_a_hundred_watches_at_once(server: ScriptedServer, clien
         await eventually(lambda: len(server.requests) == 120)
         all_open.set()
         assert await asyncio.gather(*watches) == [[]] * 120
+
+
+# Single objects
+
+
+async def test_an_object_by_itself_has_the_bytes_that_it_has_in_a_list(
+    server: ScriptedServer, client: MemberClient
+) -> None:
+    compact: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
+    body = {"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": [pod()]}
+    scripted_body(server, json.dumps(body, **compact).encode())
+    (listed,) = (await list_watch(client).list(ListOptions())).objects
+    scripted_body(server, json.dumps(watched_pod(), **compact).encode() + b"\n")
+    assert await list_watch(client).get("n", "a") == listed
+    assert server.requests[-1].target == "/api/v1/namespaces/n/pods/a"
+    assert server.requests[-1].headers["accept"] == "application/json"
+    assert client.statistics()["requests"] == {("list", 200): 1, ("get", 200): 1}
+
+
+async def test_names_are_quoted_in_the_path(server: ScriptedServer, client: MemberClient) -> None:
+    roles = ResourceType(
+        group="rbac.authorization.k8s.io", version="v1", resource="clusterroles", kind="ClusterRole", namespaced=False
+    )
+    scripted_body(server, b'{"metadata":{"name":"system:a?b=c#d","resourceVersion":"1"}}')
+    got = await ResourceListWatch(client, roles).get("", "system:a?b=c#d")
+    assert got is not None
+    assert got.key == "system:a?b=c#d"
+    assert server.requests[-1].target == "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:a%3Fb=c%23d"
+
+
+async def test_an_object_that_is_not_there_is_none(server: ScriptedServer, client: MemberClient) -> None:
+    missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": 'pods "a" not found'}
+    scripted_body(server, json.dumps(missing).encode(), code=404)
+    assert await list_watch(client).get("n", "a") is None
+
+
+async def test_a_404_that_is_no_apiservers_is_an_error(server: ScriptedServer, client: MemberClient) -> None:
+    scripted_body(server, b"<html>nothing here</html>", code=404)
+    with pytest.raises(KubeStatusError, match="nothing here"):
+        await list_watch(client).get("n", "a")
+
+
+@pytest.mark.parametrize("code", [403, 500, 503])
+async def test_another_failure_of_a_get_is_an_error(server: ScriptedServer, client: MemberClient, code: int) -> None:
+    scripted_body(server, json.dumps({"kind": "Status", "code": code, "message": "no"}).encode(), code=code)
+    with pytest.raises(KubeStatusError, match="no") as caught:
+        await list_watch(client).get("n", "a")
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"kind":"Status","status":"Success"}', "no metadata.name"),
+        (b"<html>", "metadata of a wrong shape"),
+        (json.dumps(watched_pod() | {"kind": "Node"}).encode(), "is a Node, not a Pod"),
+    ],
+)
+async def test_an_object_that_cannot_be_used_is_an_error(
+    server: ScriptedServer, client: MemberClient, body: bytes, said: str
+) -> None:
+    scripted_body(server, body)
+    with pytest.raises(KubeStatusError, match=said) as caught:
+        await list_watch(client).get("n", "a")
+    assert (caught.value.code, caught.value.in_stream) == (500, False)
+    assert client.statistics()["skipped_objects"] == 1
+
+
+async def test_of_an_object_by_itself_only_metadata(server: ScriptedServer, client: MemberClient) -> None:
+    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": pod()["metadata"]}
+    scripted_body(server, json.dumps(partial, separators=(",", ":")).encode())
+    got = await list_watch(client, metadata_only=True).get("n", "a")
+    assert got is not None
+    assert json.loads(got.raw) == {"apiVersion": "v1", "kind": "Pod", "metadata": pod()["metadata"]}
+    assert server.requests[-1].headers["accept"].startswith("application/json;as=PartialObjectMetadata;")
+    scripted_body(server, json.dumps(watched_pod()).encode())
+    with pytest.raises(KubeStatusError, match="is a Pod, not a PartialObjectMetadata"):
+        await list_watch(client, metadata_only=True).get("n", "a")
+
+
+async def test_selectors_hold_for_a_single_object_too(server: ScriptedServer, client: MemberClient) -> None:
+    """A GET takes none, and would give what is outside of the narrowing."""
+    narrowed = list_watch(client, label_selector="app=web", field_selector="spec.nodeName=n1", namespace="n")
+    scripted_body(server, b'{"metadata":{"resourceVersion":"9"},"items":[]}')
+    assert await narrowed.get("n", "a") is None
+    assert server.requests[-1].path == "/api/v1/namespaces/n/pods"
+    assert server.requests[-1].query == {
+        "labelSelector": "app=web",
+        "fieldSelector": "spec.nodeName=n1,metadata.name=a",
+    }
+    scripted_body(server, json.dumps({"metadata": {"resourceVersion": "9"}, "items": [pod()]}).encode())
+    got = await narrowed.get("n", "a")
+    assert got is not None
+    assert json.loads(got.raw) == {"apiVersion": "v1", "kind": "Pod", **pod()}
