@@ -17,7 +17,6 @@ from federator.agent.frame import (
 )
 from federator.api.key import split_local_key
 from federator.api.object import KubeObject
-from federator.v1 import ingest_pb2
 from federator.wire.digest import (
     MAX_LEFT_OUT,
     Buckets,
@@ -38,7 +37,14 @@ MAX_STATES = 4096
 HASHES_PER_SLICE = 4096
 """Objects hashed before other tasks get their turn: about 5 ms."""
 
-Plan = ingest_pb2.SnapshotPlan.Plan
+
+class Plan(IntEnum):
+    """What the aggregator asks for; as in SnapshotPlan of ingest.proto."""
+
+    NOTHING = 1
+    DIFFERING = 2
+    ALL = 3
+
 
 Content = SnapshotBegin | StateBuckets | StateItems | SnapshotItems | SnapshotEnd
 
@@ -180,13 +186,13 @@ class Listing:
                 self._stage = _Stage.DONE
                 return SnapshotEnd(self.resource_version, tuple(self.left_out))
 
-    def planned(self, sequence: int, plan: Plan) -> bool:
+    def planned(self, sequence: int, plan: int) -> bool:
         """The aggregator says how to go on; False where it does not speak of this listing."""
         if self._stage is not _Stage.PLAN_AWAITED or self._awaited.pop(sequence, None) is None:
             return False
-        if plan == ingest_pb2.SnapshotPlan.PLAN_NOTHING:
+        if plan == Plan.NOTHING:
             self._end()
-        elif plan == ingest_pb2.SnapshotPlan.PLAN_DIFFERING:
+        elif plan == Plan.DIFFERING:
             self._stage = _Stage.BUCKETS
         else:
             self._choose(obj for obj in self._objects if obj is not None)

@@ -15,10 +15,11 @@ from federator.agent.type_queue import TypeQueue, TypeSource
 from federator.api.cluster import TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
-from federator.v1 import ingest_pb2
 from federator.wire.body import BodyCodec
 
 log = structlog.get_logger(__name__)
+
+_PLAN_NAMES: Mapping[int, str] = {plan: f"plans_{plan.name.lower()}" for plan in Plan}
 
 
 class Outbox:
@@ -206,11 +207,11 @@ class Outbox:
                 del self._queues[queue.type.group_resource]
         self._changed.set()
 
-    def planned(self, sequence: int, plan: Plan) -> None:
+    def planned(self, sequence: int, plan: int) -> None:
         """The other side says how the snapshot that began with a frame goes on."""
         queue = self._awaited.pop(sequence, None)
         if queue is not None:
-            self._counts[f"plans_{_PLAN_NAMES.get(plan, 'all')}"] += 1
+            self._counts[_PLAN_NAMES.get(plan, _PLAN_NAMES[Plan.ALL])] += 1
             queue.planned(sequence, plan)
             self._queued(queue)
 
@@ -253,6 +254,18 @@ class Outbox:
         self._changed.set()
 
     @property
+    def changes(self) -> int:
+        """Changes that were put in since the start, those that coalesced too."""
+        return self._counts["changes"]
+
+    @property
+    def waiting(self) -> int:
+        """Entries that could be taken, where nothing but changes and markers waits; -1 where a listing does."""
+        if any(queue.holds_list for queue in self._turns.values()):
+            return -1
+        return sum(map(len, self._turns.values()))
+
+    @property
     def is_drained(self) -> bool:
         """Whether everything was taken."""
         return not self._turns and not any(queue.holds_list for queue in self._queues.values())
@@ -269,6 +282,7 @@ class Outbox:
             "frames": self._counts["frames"],
             "bytes": self._counts["bytes"],
             "resent_frames": self._counts["resent_frames"],
+            "changes": self._counts["changes"],
             "coalesced": self._counts["coalesced"],
             "overflows": self._counts["overflows"],
             "snapshots": self._counts["snapshots"],
@@ -296,6 +310,7 @@ class Outbox:
         self._queued(queue)
 
     def _changed_object(self, queue: TypeQueue, *, has_replaced: bool) -> None:
+        self._counts["changes"] += 1
         self._counts["coalesced"] += has_replaced
         self._queued(queue)
         self._shed()
@@ -357,6 +372,3 @@ class TypeSink:
         if self._queue.takes_changes:
             self._queue.bookmark(resource_version)
             self._outbox._queued(self._queue)
-
-
-_PLAN_NAMES = {ingest_pb2.SnapshotPlan.PLAN_NOTHING: "nothing", ingest_pb2.SnapshotPlan.PLAN_DIFFERING: "differing"}

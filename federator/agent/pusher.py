@@ -14,9 +14,11 @@ import msgspec
 import structlog
 
 from federator._aio.task_group import task_group
-from federator.agent.frame import SnapshotEnd
+from federator.agent.batch_window import BatchWindow
+from federator.agent.frame import Deltas, SnapshotEnd
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
+from federator.agent.type_queue import MAX_CHANGES
 from federator.api.key import local_key
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import AggregatorUnreachable, FederatorError, SessionRefused
@@ -42,6 +44,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 SEQUENCE_GAP = "SEQUENCE_GAP"
 """Reason of the Nack that ends a session."""
+
+HOLD_STEP = 0.02
+"""Seconds between two looks whether changes that are held back are enough for a frame by now."""
 
 MAX_DOUBLINGS = 16
 """Of the wait between sessions; far beyond any longest wait."""
@@ -140,6 +145,7 @@ class Pusher:
         self._outbox = outbox
         self._settings = settings
         self._collection = collection
+        self._window = BatchWindow(longest=settings.batch_window, items=MAX_CHANGES)
         self._stopping = asyncio.Event()
         self._status = PusherStatus(PusherState.CONNECTING)
         self._told_reason = ""
@@ -151,9 +157,10 @@ class Pusher:
         """How it stands with the aggregator."""
         return self._status
 
-    def statistics(self) -> Mapping[str, int | Mapping[str, int]]:
-        """Sessions opened; ends of tries and sessions by reason; refused items by reason."""
+    def statistics(self) -> Mapping[str, float | Mapping[str, int]]:
+        """Sessions opened; ends of tries and sessions by reason; refused items by reason; seconds that changes wait."""
         return {
+            "batch_window": self._window.seconds,
             "sessions": self._sessions,
             "session_ends": dict(self._session_ends),
             "nacks": dict(self._nacks),
@@ -275,9 +282,14 @@ class Pusher:
                 if self._outbox.prepare():
                     await asyncio.sleep(0)
                     continue
+                if hold := self._hold(loop.time()):
+                    await asyncio.sleep(min(hold, HOLD_STEP))
+                    continue
                 frame = self._outbox.take()
                 if frame is not None:
                     await call.write(frame.to_message())
+                    if isinstance(frame.content, Deltas):
+                        self._window.sent(loop.time())
                     if isinstance(frame.content, SnapshotEnd):
                         next_beat = loop.time()  # a type becomes LIVE: its proof shall be there with it
                 elif self._stopping.is_set() and self._outbox.is_drained:
@@ -287,6 +299,12 @@ class Pusher:
                     await self._wait_changed(next_beat)
         except asyncio.InvalidStateError:
             return  # the call has ended; why, the reader is told
+
+    def _hold(self, now: float) -> float:
+        """Seconds for which changes are held back; only changes ever are, and none of a session that is to end."""
+        waiting = self._outbox.waiting
+        hold = self._window.hold(now, self._outbox.changes, waiting)
+        return hold if waiting > 0 and not self._stopping.is_set() else 0.0
 
     async def _wait_changed(self, until: float) -> None:
         try:

@@ -18,7 +18,7 @@ from federator.agent.frame import (
     StatedDigest,
     TypeStatus,
 )
-from federator.agent.listing import Listing, Plan
+from federator.agent.listing import Listing
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.key import split_local_key
 from federator.api.object import KubeObject
@@ -171,7 +171,7 @@ class TypeQueue:
         left_out = {key: state for key, state in self._left_out.items() if key in pending}
         self._listing = self._new_listing(self._sent_version, objects, left_out, sent)
 
-    def planned(self, sequence: int, plan: Plan) -> None:
+    def planned(self, sequence: int, plan: int) -> None:
         """The aggregator says how the snapshot that began with this frame goes on."""
         if self._listing is not None:
             self._listing.planned(sequence, plan)

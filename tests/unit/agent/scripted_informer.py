@@ -53,7 +53,7 @@ class ScriptedInformer:
         self._sink.upserted(obj, before)
 
     def deleted(self, key: str, obj: KubeObject | None = None) -> None:
-        self._sink.deleted(key, obj, self.held.pop(key, None) or KubeObject(*split_local_key(key), "u", "1"))
+        self._sink.deleted(key, obj, self.held.pop(key, KubeObject(*split_local_key(key), "u", "1")))
 
     def bookmark(self, version: str) -> None:
         self._sink.bookmark(version)

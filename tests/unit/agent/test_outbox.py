@@ -28,7 +28,6 @@ from federator.agent.outbox import Outbox
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
-from federator.v1 import ingest_pb2
 from federator.wire.body import dictionary_of
 from federator.wire.digest import Buckets, Digest, HashedState, bucket, digest_of, key_hash, state_hash
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, NODES, PODS
@@ -52,7 +51,7 @@ class Box:
         self.sink.replaced_all("1", [])
         self.drain()
         if has_plans:
-            self.plan(ingest_pb2.SnapshotPlan.PLAN_NOTHING)
+            self.plan(Plan.NOTHING)
             self.drain()
 
     @property
@@ -62,7 +61,7 @@ class Box:
     def informer(self, resource_type: ResourceType) -> ScriptedInformer:
         return ScriptedInformer(self.outbox, resource_type)
 
-    def plan(self, plan: ingest_pb2.SnapshotPlan.Plan) -> None:
+    def plan(self, plan: Plan) -> None:
         """Answers the frame taken last."""
         self.outbox.planned(self.outbox.statistics()["sequence"], plan)
 
@@ -517,7 +516,7 @@ class Receiver:
         self.held: dict[str, int] = {}
         self.named: set[str] | None = None
         self.missing: set[str] = set()
-        self.plan = Plan.PLAN_UNSPECIFIED
+        self.plan = Plan.ALL
         self.low_water = 0
         self.is_live = False
         self.answers: list[partial[None]] = []
@@ -539,10 +538,10 @@ class Receiver:
         match frame.content:
             case SnapshotBegin(_, digest):
                 self.named, self.missing = set(), set()
-                self.plan = Plan.PLAN_ALL
+                self.plan = Plan.ALL
                 if digest is not None:
                     is_equal = self.digest(digest.left_out) == digest.digest
-                    self.plan = Plan.PLAN_NOTHING if is_equal else Plan.PLAN_DIFFERING if self.held else Plan.PLAN_ALL
+                    self.plan = Plan.NOTHING if is_equal else Plan.DIFFERING if self.held else Plan.ALL
                     self.answers.append(partial(Outbox.planned, sequence=sequence, plan=self.plan))
             case StateBuckets(bits, sums):
                 own = Buckets(bits)
@@ -565,7 +564,7 @@ class Receiver:
                     self.put(frame, change)
             case SnapshotEnd(version, left_out):
                 assert self.named is not None
-                gone = self.held.keys() - self.named if self.plan is Plan.PLAN_ALL else self.missing
+                gone = self.held.keys() - self.named if self.plan is Plan.ALL else self.missing
                 for name in gone:
                     if f"ns/{name}" not in left_out:
                         del self.held[name]
@@ -581,8 +580,8 @@ class Receiver:
             case Bookmark(version, digest):
                 self.low_water = int(version)
                 # The agent cannot leave out what it does not know to be refused.
-                left_out = {key[3:] for key in digest.left_out} if digest else set()
-                if digest is not None and (self.refused | self.lost_refusals) <= left_out:
+                named = {key[3:] for key in digest.left_out} if digest else set()
+                if digest is not None and (self.refused | self.lost_refusals) <= named:
                     self.compared += 1
                     if self.digest(digest.left_out) != digest.digest:
                         self.mismatches += 1
