@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from federator._aio.task_group import task_group
+from federator.agent.audit import Audit
 from federator.agent.discovery import TypeFollower
 from federator.agent.informers import NOT_SERVED, Informers, TypeHealth
 from federator.agent.member import Member
@@ -22,6 +23,7 @@ from federator.agent.outbox import Outbox
 from federator.agent.pusher import Proof, Pusher, PusherState, PusherStatus
 from federator.agent.selection import Selection
 from federator.agent.settings import AgentSettings
+from federator.agent.spool import Spool, SpoolIdentity, signature_of
 from federator.agent.transforms import read_key
 from federator.api.cluster import TypeState, is_stand_in
 from federator.api.resource import GroupResource, ResourceType
@@ -121,13 +123,16 @@ class Agent:
             Selection(settings.resources, namespace=settings.namespace, secrets=settings.secrets),
             settings,
         )
+        self._secrets_key = read_key(settings.secrets_key_file)
+        self._spool: Spool | None = None
         self._informers = Informers(
             member,
             self._outbox,
             settings,
-            secrets_key=read_key(settings.secrets_key_file),
+            secrets_key=self._secrets_key,
             types_may_have_changed=self._follower.types_may_have_changed,
         )
+        self._audit = Audit(self._informers.audited, interval=settings.audit_interval, name=settings.cluster_id)
 
     async def run(self) -> None:
         """Runs until cancelled, then sends what it has, for `flush_timeout` at most, and leaves no task.
@@ -144,6 +149,9 @@ class Agent:
                 await self._reach_member(stack)
                 async with task_group() as tasks:
                     pushing = tasks.create_task(self._pusher.run(), name=f"push {self._settings.cluster_id}")
+                    if self._spool is not None:
+                        spooling = tasks.create_task(self._spool.run(), name=f"spool {self._settings.cluster_id}")
+                        pushing.add_done_callback(lambda _: spooling.cancel())
                     try:
                         await self._collect()
                     except ClusterUIDChanged:
@@ -181,6 +189,8 @@ class Agent:
             "pusher": self._pusher.statistics(),
             "discovery": self._follower.statistics(),
             "informers": self._informers.statistics(),
+            "audit": self._audit.statistics(),
+            "spool": self._spool.statistics() if self._spool is not None else {},
         }
 
     def hello(self) -> ingest_pb2.Hello:
@@ -224,6 +234,7 @@ class Agent:
         self._server_version = await self._until_reached(self._member.server_version)
         await self._until_reached(self._follower.start)
         self._informers.set_types(self._follower.types)
+        await self._open_spool(stack, uid)
         self._cluster_uid = uid
         self._member_error = None
         if is_stand_in(uid):
@@ -237,6 +248,21 @@ class Agent:
             version=self._server_version,
             types=len(self._follower.types),
         )
+
+    async def _open_spool(self, stack: AsyncExitStack, cluster_uid: str) -> None:
+        """Goes on as the agent instance whose changes are still there, if there are any."""
+        directory = self._settings.spool_directory
+        if directory is None:
+            return
+        settings = self._settings
+        identity = SpoolIdentity(cluster_uid, signature_of(settings, self._secrets_key))
+        spool = await asyncio.to_thread(
+            Spool.open, directory, settings.cluster_id, identity, max_bytes=settings.spool_bytes
+        )
+        stack.callback(spool.close)
+        self._spool = spool
+        self._instance = spool.instance
+        self._outbox.use(spool)
 
     async def _until_reached(self, step: Callable[[], Awaitable[_T]]) -> _T:
         """Takes a step, again and again while the cluster cannot be reached or refuses."""
@@ -257,6 +283,8 @@ class Agent:
             tasks.create_task(self._informers.run(), name=f"informers {self._settings.cluster_id}")
             tasks.create_task(self._follower.run(self._follow_types), name=f"discovery {self._settings.cluster_id}")
             tasks.create_task(self._watch_identity(), name=f"identity {self._settings.cluster_id}")
+            if self._settings.audit_interval:
+                tasks.create_task(self._audit.run(), name=f"audit {self._settings.cluster_id}")
 
     async def _watch_identity(self) -> None:
         """Looks, as often as at discovery, whether this is still the cluster that Hello named."""

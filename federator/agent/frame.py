@@ -70,10 +70,12 @@ class Deltas(msgspec.Struct, frozen=True):
     Attributes:
         changes: the changes.
         low_water: resourceVersion up to which everything of the type has been sent with them, or "".
+        is_replayed: they were left by an earlier process.
     """
 
     changes: tuple[Change, ...]
     low_water: str = ""
+    is_replayed: bool = False
 
 
 class StatedDigest(msgspec.Struct, frozen=True):
@@ -186,8 +188,13 @@ class Frame(msgspec.Struct, frozen=True):
         """Returns the frame as it is sent."""
         resource_type = resource_type_to_proto(self.type)
         match self.content:
-            case Deltas(changes, low_water):
-                deltas = ingest_pb2.Deltas(type=resource_type, deltas=map(_delta, changes), resource_version=low_water)
+            case Deltas(changes, low_water, is_replayed):
+                deltas = ingest_pb2.Deltas(
+                    type=resource_type,
+                    deltas=map(_delta, changes),
+                    resource_version=low_water,
+                    replayed=is_replayed,
+                )
                 return ingest_pb2.PushRequest(sequence=self.sequence, deltas=deltas)
             case Bookmark(version, digest):
                 bookmark = ingest_pb2.Bookmark(type=resource_type, resource_version=version, digest=_digest(digest))

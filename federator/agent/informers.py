@@ -12,6 +12,7 @@ from http import HTTPStatus
 import msgspec
 import structlog
 
+from federator.agent.audit import AuditedType
 from federator.agent.member import Member, ObjectAccess
 from federator.agent.outbox import Outbox, TypeSink
 from federator.agent.settings import AgentSettings, SecretMode
@@ -148,6 +149,12 @@ class Informers:
         for running in self._running.values():
             yield TypeHealth(running.resource_type, running.state, running.reason, running.informer.status())
 
+    def audited(self) -> Iterator[AuditedType]:
+        """What an audit can compare: each type's informer with the apiserver."""
+        for running in list(self._running.values()):
+            objects = self._list_watch(running.resource_type, metadata_only=True)
+            yield AuditedType(running.resource_type, running.informer, objects, running.informer.withheld)
+
     def proofs(self) -> Iterator[tuple[GroupResource, float]]:
         """Per type that the apiserver has confirmed once, the seconds since the last time."""
         now = asyncio.get_running_loop().time()
@@ -167,12 +174,8 @@ class Informers:
 
     def _start(self, tasks: asyncio.TaskGroup, resource_type: ResourceType) -> None:
         resource = resource_type.group_resource
-        list_watch = self._member.list_watch(
-            resource_type,
-            namespace=self._settings.namespace if resource_type.namespaced else "",
-            label_selector=self._settings.label_selector,
-            metadata_only=resource == SECRETS and self._settings.secrets is SecretMode.METADATA,
-        )
+        is_metadata = resource == SECRETS and self._settings.secrets is SecretMode.METADATA
+        list_watch = self._list_watch(resource_type, metadata_only=is_metadata)
         transform = transform_for(resource_type, self._settings.secrets, self._secrets_key)
         source = _Source(list_watch, transform, tasks)
         source.sink = sink = self._outbox.add_type(resource_type, source)
@@ -192,6 +195,14 @@ class Informers:
         task = tasks.create_task(self._run_informer(informer, resource_type), name=f"{informer.name} informer")
         self._running[resource] = _Running(resource_type, informer, task, asyncio.get_running_loop().time())
         self._counts["started"] += 1
+
+    def _list_watch(self, resource_type: ResourceType, *, metadata_only: bool) -> ObjectAccess:
+        return self._member.list_watch(
+            resource_type,
+            namespace=self._settings.namespace if resource_type.namespaced else "",
+            label_selector=self._settings.label_selector,
+            metadata_only=metadata_only,
+        )
 
     async def _run_informer(self, informer: SharedInformer, resource_type: ResourceType) -> None:
         """Runs one informer; a defect ends it, and only it, until it is started anew."""

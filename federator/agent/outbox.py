@@ -11,11 +11,12 @@ import structlog
 from federator.agent.frame import Deltas, Frame, SnapshotBegin, StateBuckets, StateItems, TypeStatus
 from federator.agent.listing import Plan
 from federator.agent.settings import KIB, MIB
+from federator.agent.spool import Spool
 from federator.agent.type_queue import TypeQueue, TypeSource
 from federator.api.cluster import TypeState
 from federator.api.object import KubeObject
 from federator.api.resource import GroupResource, ResourceType
-from federator.wire.body import BodyCodec
+from federator.wire.body import BodyCodec, Dictionary
 
 log = structlog.get_logger(__name__)
 
@@ -45,6 +46,7 @@ class Outbox:
             frame_bytes: size at which a frame is cut.
         """
         self.bodies = BodyCodec()
+        self._spool: Spool | None = None
         self._max_bytes = max_bytes
         self._frame_bytes = frame_bytes
         self._queues: dict[GroupResource, TypeQueue] = {}
@@ -61,6 +63,28 @@ class Outbox:
         self._changed = asyncio.Event()
         self._counts: Counter[str] = Counter()
 
+    def use(self, spool: Spool) -> None:
+        """Keeps changes in a spool, too, and queues what it still has of an earlier process; before anything else."""
+        self._spool = spool
+        for dictionary in spool.dictionaries():
+            self.bodies.add(dictionary)
+        for resource_type, low_water, changes in spool.load():
+            queue = self._queues[resource_type.group_resource] = self._new_queue(resource_type, None)
+            queue.replay(changes, low_water)
+            self._counts["replayed"] += len(changes)
+            self._queued(queue)
+
+    def add_dictionary(self, dictionary: Dictionary) -> None:
+        """Bodies of its type may be made with it from now on."""
+        self.bodies.add(dictionary)
+        if self._spool is not None:
+            self._spool.add_dictionary(dictionary)
+
+    def flush(self) -> None:
+        """Has what was queued outlive the process, before anything is sent of it."""
+        if self._spool is not None:
+            self._spool.flush()
+
     def add_type(self, resource_type: ResourceType, source: TypeSource) -> TypeSink:
         """Starts a type, or starts it anew, awaiting its informer's first list.
 
@@ -72,13 +96,17 @@ class Outbox:
             The informer's sink.
         """
         resource = resource_type.group_resource
-        former = self._queues.pop(resource, None)
+        former = self._queues.get(resource)
+        if former is not None and former.type == resource_type and former.attach(source):
+            return TypeSink(self, former)
         if former is not None:
             former.await_list()
             self._queued(former)
         self._turns.pop(resource, None)
-        queue = self._queues[resource] = TypeQueue(resource_type, source, self.bodies)
-        queue.has_plans = self._has_plans
+        queue = self._queues[resource] = self._new_queue(resource_type, source)
+        if former is None and self._spool is not None and self._spool.is_restored:
+            queue.continues()
+            self._queued(queue)
         return TypeSink(self, queue)
 
     def report(self, resource_type: ResourceType, state: TypeState, reason: str = "") -> None:
@@ -88,7 +116,7 @@ class Outbox:
         """
         queue = self._queues.get(resource_type.group_resource)
         if queue is None:
-            queue = self._queues[resource_type.group_resource] = TypeQueue(resource_type, None, self.bodies)
+            queue = self._queues[resource_type.group_resource] = self._new_queue(resource_type, None)
         queue.report(TypeStatus(state, reason))
         self._queued(queue)
 
@@ -281,6 +309,7 @@ class Outbox:
             "sequence": self._sequence,
             "frames": self._counts["frames"],
             "bytes": self._counts["bytes"],
+            "replayed": self._counts["replayed"],
             "resent_frames": self._counts["resent_frames"],
             "changes": self._counts["changes"],
             "coalesced": self._counts["coalesced"],
@@ -293,6 +322,11 @@ class Outbox:
             "rechecks": self._counts["rechecks"],
             "left_out": sum(queue.left_out for queue in self._queues.values()),
         }
+
+    def _new_queue(self, resource_type: ResourceType, source: TypeSource | None) -> TypeQueue:
+        queue = TypeQueue(resource_type, source, self.bodies, self._spool)
+        queue.has_plans = self._has_plans
+        return queue
 
     def _replaced_all(
         self,

@@ -287,6 +287,7 @@ class Pusher:
                     continue
                 frame = self._outbox.take()
                 if frame is not None:
+                    self._outbox.flush()
                     await call.write(frame.to_message())
                     if isinstance(frame.content, Deltas):
                         self._window.sent(loop.time())
@@ -335,7 +336,7 @@ class Pusher:
                 case "nack":
                     self._refused(response.nack)
                 case "dictionary":
-                    self._outbox.bodies.add(dictionary_from_proto(response.dictionary))
+                    self._outbox.add_dictionary(dictionary_from_proto(response.dictionary))
                 case "snapshot_plan":
                     self._outbox.planned(response.snapshot_plan.sequence, response.snapshot_plan.plan)
                 case "differing":

@@ -8,10 +8,14 @@ from pathlib import Path
 import msgspec
 
 from federator.api.cluster import ClusterID
+from federator.errors import InvalidInput
 from federator.wire.tls import TLSFiles
 
 KIB = 1024
 MIB = 1024 * KIB
+
+LEAST_AUDIT_INTERVAL = 60.0
+"""Seconds."""
 
 
 class SecretMode(StrEnum):
@@ -51,7 +55,14 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
             go. 5: an apiserver that just started may not yet serve what its CustomResourceDefinitions define.
         stale_after: seconds a type's reflector may fail before the type is told to be STALE. 5: a watch that is
             reopened at once is nobody's business.
+        audit_interval: seconds in which each type is once compared with what its apiserver lists; 0 for never, else at
+            least 60. 3600: a list of metadata an hour for each type, at two requests a second at most.
+        spool_directory: folder of a file in which unacknowledged changes outlive the process; None for memory only.
+        spool_bytes: bound on that file's changes. 256 MiB: four times what is queued before it is listed anew, so that
+            it is reached only together with other faults.
         outbox_bytes: bound on the bytes of unsent changes, snapshots excluded. 64 MiB: about 60,000 changed pods.
+        batch_window: seconds for which changes wait for others in a storm (`BatchWindow`); 0 for never.
+            0.2: five frames a second of each type instead of hundreds, while thousands of objects change.
         frame_bytes: size at which a frame is cut. 512 KiB: half of what a ledger commit takes, so no frame splits.
         welcome_timeout: seconds the aggregator has to answer Hello. 10.
         backoff_min: seconds; upper end of the first wait before reconnecting. 0.5.
@@ -75,9 +86,23 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     discovery_debounce: float = 1.0
     discovery_confirm: float = 5.0
     stale_after: float = 5.0
+    audit_interval: float = 3600.0
+    spool_directory: Path | None = None
+    spool_bytes: int = 256 * MIB
     outbox_bytes: int = 64 * MIB
+    batch_window: float = 0.2
     frame_bytes: int = 512 * KIB
     welcome_timeout: float = 10.0
     backoff_min: float = 0.5
     backoff_max: float = 15.0
     flush_timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Checks what no other part would.
+
+        Raises:
+            InvalidInput: `audit_interval` is neither 0 nor 60 or more.
+        """
+        if self.audit_interval != 0 and not self.audit_interval >= LEAST_AUDIT_INTERVAL:
+            allowed = f"0 for never, or {LEAST_AUDIT_INTERVAL:g} seconds or more"
+            raise InvalidInput("audit-interval", f"{self.audit_interval:g}", allowed)

@@ -19,6 +19,7 @@ from federator.agent.frame import (
     TypeStatus,
 )
 from federator.agent.listing import Listing
+from federator.agent.spool import Spool
 from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.key import split_local_key
 from federator.api.object import KubeObject
@@ -67,16 +68,20 @@ class TypeQueue:
     - *A snapshot comes first*: it supersedes everything that was to be sent before it, and what follows is newer. While
       it waits for an answer, so does the type.
     - *Accounted for*: it knows what everything adds up to that was taken, so that a bookmark can tell.
-    - *Awaiting a list*, it takes nothing but that list: whatever happens before is in it.
+    - *Awaiting a list*, it takes nothing but that list: whatever happens before is in it. It may still have changes
+      that an earlier process left.
     """
 
-    def __init__(self, resource_type: ResourceType, source: TypeSource | None, bodies: BodyCodec) -> None:
+    def __init__(
+        self, resource_type: ResourceType, source: TypeSource | None, bodies: BodyCodec, spool: Spool | None = None
+    ) -> None:
         """Starts awaiting the informer's first list.
 
         Args:
             resource_type: the type.
             source: the type's informer; None for a type that is not collected.
             bodies: compresses objects.
+            spool: keeps the changes, too; None for nobody.
         """
         self.type = resource_type
         self.is_retired = False
@@ -86,6 +91,8 @@ class TypeQueue:
         self.has_plans = False
         self._source = source
         self._bodies = bodies
+        self._spool = spool
+        self._is_replay = False
         self._last_version = ""
         self._sent_version = ""
         self._sent: Digest | None = None
@@ -133,6 +140,32 @@ class TypeQueue:
         if self._listing is not None:
             self._listing.hash_some()
 
+    def replay(self, changes: Iterable[Change], low_water: str) -> None:
+        """Queues what an earlier process of the same agent instance left, before anything else.
+
+        Args:
+            changes: one for each object, in order.
+            low_water: as in Deltas, of the last of them.
+        """
+        self._is_replay = True
+        self._last_version = low_water
+        for change in changes:
+            self._entries[change.key] = change
+            self.bytes += change.size
+        self.continues()
+
+    def attach(self, source: TypeSource) -> bool:
+        """Gives a queue that only replays its source; False where it is no such queue."""
+        if not self._is_replay or self._source is not None:
+            return False
+        self._source = source
+        return True
+
+    def continues(self) -> None:
+        """The aggregator believes in what it has of the type, from an earlier process, until it is listed anew."""
+        self._status = _BEHIND
+        self.confirm()
+
     def replace(
         self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
     ) -> None:
@@ -146,6 +179,7 @@ class TypeQueue:
         self._clear()
         self._last_version = resource_version
         self._has_listed = True
+        self._is_replay = False
         self.is_awaiting_list = False
         held_back = {key: self._state(obj) if obj else 0 for key, obj in withheld.items()}
         self._listing = self._new_listing(resource_version, objects, held_back)
@@ -280,12 +314,16 @@ class TypeQueue:
             change = msgspec.structs.replace(change, base=older.base)
         self._entries[key] = change
         self.bytes += change.size
+        if self._spool is not None:
+            self._spool.put(self.type, change, "" if self._listing is not None else self._last_version)
         return older is not None
 
     def bookmark(self, resource_version: str) -> None:
         """Queues a bookmark, only while the queue takes changes; an older one gives way if no change lies between."""
         self._last_version = resource_version
         self._mark(Bookmark(resource_version))
+        if self._spool is not None and self._listing is None:
+            self._spool.bookmark(self.type.group_resource, resource_version)
 
     def report(self, status: TypeStatus) -> None:
         """Queues a change of state; an older one gives way if no change of an object lies between.
@@ -361,7 +399,7 @@ class TypeQueue:
         self._account(changes)
         low_water = "" if self._entries else self._last_version
         self._sent_version = low_water or self._sent_version
-        return Deltas(tuple(changes), low_water)
+        return Deltas(tuple(changes), low_water, self._is_replay)
 
     def _account(self, changes: Iterable[Change], *, is_undone: bool = False) -> None:
         """Moves what was sent by some changes."""
@@ -397,7 +435,7 @@ class TypeQueue:
         states don't either, since `confirm` tells the newest.
         """
         match content:
-            case Deltas(changes, _):
+            case Deltas(changes):
                 self._account(changes, is_undone=True)
                 for change in reversed(changes):
                     key = change.key
@@ -415,6 +453,8 @@ class TypeQueue:
 
     def acknowledge(self, content: Content) -> None:
         """What was taken is durable."""
+        if self._spool is not None and isinstance(content, Deltas):
+            self._spool.acknowledged(self.type.group_resource, content.changes)
         if content is self._end_in_flight:
             self._end_in_flight = None
             self._settled_epoch = max(self._settled_epoch, self._listed_epoch)
@@ -448,3 +488,5 @@ class TypeQueue:
         self._sent = None
         self._entries.clear()
         self.bytes = 0
+        if self._spool is not None:
+            self._spool.drop(self.type.group_resource)

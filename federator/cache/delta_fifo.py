@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 import msgspec
@@ -274,6 +274,11 @@ class DeltaFIFO:
         await self._synced_or_closed.wait()
         if not self._synced:
             raise FIFOClosed
+
+    @property
+    def withheld(self) -> Collection[str]:
+        """Keys of the objects whose transform failed, as far as they are known to exist."""
+        return self._quarantined.keys()
 
     def statistics(self) -> Mapping[str, object]:
         """Sizes and counts; `quarantined_keys` are the first ten."""

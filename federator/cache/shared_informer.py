@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
@@ -246,6 +246,10 @@ class SharedInformer:
             await self._fifo.wait_synced()
         except FIFOClosed:
             raise InformerStopped(f"{self.name} stopped before it had synced") from None
+
+    def withheld(self) -> Collection[str]:
+        """Keys of the objects that are not held in their newest state, since their transform failed."""
+        return self._fifo.withheld
 
     def request_relist(self) -> None:
         """Asks for a list, which replaces everything in one step; see `Reflector.request_relist`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -199,7 +200,9 @@ class TestDictionaries:
         import zstandard
 
         draws = random.Random(5)
-        samples = [b'{"kind":"Pod","metadata":{"name":"pod-%d"}}' % draws.randrange(10**9) for _ in range(500)]
+        samples: list[bytes | bytearray | memoryview] = [
+            b'{"kind":"Pod","metadata":{"name":"pod-%d"}}' % draws.randrange(10**9) for _ in range(500)
+        ]
         content = zstandard.train_dictionary(4096, samples).as_bytes()
         return Dictionary.of(PODS.group_resource, content)
 
@@ -390,6 +393,18 @@ class TestDamage:
         path, kept = self.filled(tmp_path)
         os.truncate(path, keeps)
         self.check(path, kept)
+
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_a_table_and_an_index_that_disagree(self, tmp_path: Path, which: int) -> None:
+        path, kept = self.filled(tmp_path)
+        content = bytearray(path.read_bytes())
+        places = [match.end() - 1 for match in re.finditer(b"default/pod-30", content)]
+        assert len(places) == 2, "one in the table, one in its index"
+        content[places[which]] ^= 1
+        path.write_bytes(content)
+        with capture_logs() as logs:
+            self.check(path, kept)
+        assert "spool cannot be used, set aside" in [each["event"] for each in logs]
 
     def test_a_file_that_is_something_else(self, tmp_path: Path) -> None:
         path, kept = self.filled(tmp_path)
