@@ -1,4 +1,4 @@
-# One image for agent, aggregator and command line. `docker build -t federator:0.1.0 .`
+# One image for agent, aggregator and command line. `docker build -t federator:0.2.0 .`
 FROM python:3.13.9-slim-bookworm AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore

@@ -84,7 +84,7 @@ TOPOLOGY ?= 3
 
 .PHONY: image
 image: ## Build the container image (needs docker)
-	docker build --tag federator:0.1.0 .
+	docker build --tag federator:0.2.0 .
 
 .PHONY: kind-up
 kind-up: ## Create a federation of kind clusters: TOPOLOGY=2, 3 or 5 (needs docker, kind, kubectl)

@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 hub=eu-1
-image=federator:0.1.0
+image=federator:0.2.0
 ingest=federator-$hub-control-plane:30443
 
 fail() {

@@ -32,7 +32,7 @@ async def test_a_base_is_admitted_without_a_warning_and_may_be_applied_again(mem
     async with asyncio.timeout(60):
         while not (pods := (await kubectl.get("pods", f"-n{NAMESPACE}", f"-l{selector}"))["items"]):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    assert pods[0]["spec"]["containers"][0]["image"] == "federator:0.1.0"
+    assert pods[0]["spec"]["containers"][0]["image"] == "federator:0.2.0"
     await kubectl.apply(*manifests)
 
 
@@ -57,7 +57,7 @@ async def test_the_overlays_of_the_guide_build_and_are_admitted(
     (workload,) = (each for each in manifests if each["kind"] in {"Deployment", "StatefulSet"})
     pod = workload["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["image"] == "registry.example.com/federator:0.1.0"
+    assert container["image"] == "registry.example.com/federator:0.2.0"
     configured = {each["metadata"]["name"]: each["data"] for each in manifests if each["kind"] == "ConfigMap"}
     for volume in pod["volumes"]:
         if "configMap" in volume:

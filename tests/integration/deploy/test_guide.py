@@ -133,7 +133,7 @@ def test_kind_up_makes_clusters_certificates_and_overlays_that_build(
     assert [call for call in calls if call.startswith("kind create")] == [
         f"kind create cluster --config {KIND}/3/{name}.yaml" for name in ("ap-1", "eu-1", "us-1")
     ]
-    assert sum(call.startswith("kind load docker-image federator:0.1.0") for call in calls) == 3
+    assert sum(call.startswith("kind load docker-image federator:0.2.0") for call in calls) == 3
     applied = [call.split(" -k ") for call in calls if " -k " in call]
     assert [Path(folder).name for _, folder in applied] == ["hub", "agent-ap-1", "agent-eu-1", "agent-us-1"]
     for context, folder in applied:
