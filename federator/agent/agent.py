@@ -72,6 +72,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         error: what it waits for, or None.
         session: how it stands with the aggregator.
         types: how each type is followed; none before the first session.
+        left_out: by type, the first keys of objects that were refused or cannot be sent.
     """
 
     cluster_id: str
@@ -80,6 +81,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     error: FederatorError | None
     session: PusherStatus
     types: tuple[TypeHealth, ...]
+    left_out: Mapping[GroupResource, Sequence[str]] = {}
 
 
 class Agent:
@@ -180,6 +182,7 @@ class Agent:
             self._member_error or session.error,
             session,
             tuple(self._informers.health()),
+            self._outbox.left_out(),
         )
 
     def statistics(self) -> Mapping[str, Mapping[str, object]]:

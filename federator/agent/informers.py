@@ -164,11 +164,12 @@ class Informers:
                 yield resource, max(0.0, now - last_proof)
 
     def statistics(self) -> Mapping[str, object]:
-        """Informers started, stopped and failed by a defect; per type what its informer counts."""
+        """Informers started, stopped and failed by a defect; per type what each counts, and its last proof."""
         return {
             "started": self._counts["started"],
             "stopped": self._counts["stopped"],
             "failed": self._counts["failed"],
+            "proof_ages": {str(resource): age for resource, age in self.proofs()},
             "types": {str(resource): running.informer.statistics() for resource, running in self._running.items()},
         }
 

@@ -20,6 +20,9 @@ from federator.wire.body import BodyCodec, Dictionary
 
 log = structlog.get_logger(__name__)
 
+NAMED_LEFT_OUT = 10
+"""Keys of each type that are named."""
+
 _PLAN_NAMES: Mapping[int, str] = {plan: f"plans_{plan.name.lower()}" for plan in Plan}
 
 
@@ -293,6 +296,11 @@ class Outbox:
             return -1
         return sum(map(len, self._turns.values()))
 
+    def left_out(self) -> Mapping[GroupResource, Sequence[str]]:
+        """Keys of objects that were refused or cannot be sent, and are not compared: the first ten of each type."""
+        queues = self._queues.items()
+        return {resource: tuple(queue.left_out)[:NAMED_LEFT_OUT] for resource, queue in queues if queue.left_out}
+
     @property
     def is_drained(self) -> bool:
         """Whether everything was taken."""
@@ -320,7 +328,7 @@ class Outbox:
             "plans_differing": self._counts["plans_differing"],
             "plans_all": self._counts["plans_all"],
             "rechecks": self._counts["rechecks"],
-            "left_out": sum(queue.left_out for queue in self._queues.values()),
+            "left_out": sum(len(queue.left_out) for queue in self._queues.values()),
         }
 
     def _new_queue(self, resource_type: ResourceType, source: TypeSource | None) -> TypeQueue:

@@ -126,9 +126,9 @@ class TypeQueue:
         return self._listing is not None or self._end_in_flight is not None
 
     @property
-    def left_out(self) -> int:
-        """Objects that are in no digest."""
-        return len(self._left_out)
+    def left_out(self) -> Collection[str]:
+        """Keys of the objects that are in no digest, since they were refused or cannot be sent."""
+        return self._left_out.keys()
 
     @property
     def needs_hashing(self) -> bool:

@@ -171,6 +171,7 @@ class TestRepairs:
         cluster.put(PODS, "p%25")  # which no apiserver would have
         async with synced(cluster, aggregator) as agent:
             await eventually(lambda: outbox(agent)["left_out"] == 1)
+            assert agent.status().left_out == {PODS.group_resource: ("default/p%25",)}
             for step in range(3):
                 equal = count(aggregator, "comparisons", "equal")
                 cluster.put(PODS, "p1", step=step)
