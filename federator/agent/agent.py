@@ -231,6 +231,11 @@ class Agent:
         """API groups that discovery could not read when it last looked."""
         return self._follower.unread_groups
 
+    def removed(self) -> None:
+        """The cluster was taken out. The next process is another agent instance, which may join anew."""
+        if self._spool is not None:
+            self._spool.abandon()
+
     async def _reach_member(self, stack: AsyncExitStack) -> None:
         await self._until_reached(lambda: stack.enter_async_context(self._member))
         uid = await self._until_reached(self._member.cluster_uid)

@@ -205,7 +205,7 @@ class Audit:
 
     def statistics(self) -> Mapping[str, object]:
         """Comparisons by outcome, differences by kind, lists asked for; per type the seconds since the last one."""
-        now = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time() if self._compared_at else 0.0
         return {
             "outcomes": {outcome.value: self._outcomes[outcome] for outcome in AuditOutcome},
             "differences": {kind: self._differences[kind] for kind in ("missing", "extra", "differs")},
@@ -268,7 +268,7 @@ class Audit:
             except _Unsupported as error:
                 return AuditResult(audited.type, AuditOutcome.UNSUPPORTED, reason=str(error)), []
             except KubeStatusError as error:
-                if False:
+                if error.code == HTTPStatus.BAD_REQUEST:
                     return AuditResult(audited.type, AuditOutcome.UNSUPPORTED, reason=str(error)), []
                 if not error.is_expired:
                     raise

@@ -229,8 +229,8 @@ class Frame(msgspec.Struct, frozen=True):
 def _digest(stated: StatedDigest | None) -> ingest_pb2.Digest | None:
     if stated is None:
         return None
-    count, total = stated.digest
-    return ingest_pb2.Digest(count=count, sum=total, left_out=map(_name, stated.left_out))
+    digest = stated.digest
+    return ingest_pb2.Digest(count=digest.count, sum=digest.sum, left_out=map(_name, stated.left_out))
 
 
 def _name(key: str) -> ingest_pb2.ObjectName:

@@ -364,6 +364,9 @@ class _DefinitionSink:
     def bookmark(self, resource_version: str) -> None:
         self._sink.bookmark(resource_version)
 
+    def settled(self, low_water: str) -> None:
+        self._sink.settled(low_water)
+
 
 def _is_same_collection(running: ResourceType, wanted: ResourceType | None) -> bool:
     """Whether an informer can go on: short names and categories may change, what it reads may not."""

@@ -402,7 +402,12 @@ class TypeSink:
     def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
         """An object is gone."""
         if self._queue.takes_changes:
-            self._outbox._changed_object(self._queue, has_replaced=self._queue.delete(key, obj, before))
+            self._outbox._changed_object(self._queue, has_replaced=self._queue.delete(key, before))
+
+    def settled(self, low_water: str) -> None:
+        """Everything up to this version was told."""
+        if self._queue.takes_changes:
+            self._queue.settled(low_water)
 
     def fetched(self, asked: Sequence[KubeObject], objects: Sequence[KubeObject]) -> None:
         """Objects that the queue asked its source to fetch came, as far as they could be had."""

@@ -21,7 +21,7 @@ from federator.agent.settings import AgentSettings
 from federator.agent.type_queue import MAX_CHANGES
 from federator.api.key import local_key
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import AggregatorUnreachable, FederatorError, SessionRefused
+from federator.errors import AggregatorUnreachable, ClusterRemoved, FederatorError, SessionRefused
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.dictionary import dictionary_from_proto
 from federator.wire.digest import PROTOCOL
@@ -79,6 +79,10 @@ class Collection(Protocol):
 
     def unread_groups(self) -> Iterable[str]:
         """API groups of which nothing is known at present."""
+        ...
+
+    def removed(self) -> None:
+        """The cluster was taken out: this agent instance is not let in any more."""
         ...
 
 
@@ -203,6 +207,8 @@ class Pusher:
 
     def _ended(self, error: FederatorError) -> None:
         self._session_ends[error.reason] += 1
+        if isinstance(error, ClusterRemoved):
+            self._collection.removed()
         self._status = PusherStatus(PusherState.BACKING_OFF, self._status.term, error)
         if error.reason != self._told_reason:
             self._told_reason = error.reason

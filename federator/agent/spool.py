@@ -327,6 +327,14 @@ class Spool:
                 self._run(_begin_log_anew)
                 self._counts["checkpoints"] += 1
 
+    def abandon(self) -> None:
+        """Deletes the file and is off: the next process is to be a new instance, as after the cluster was removed."""
+        try:
+            self._delete_files()
+        except OSError as error:
+            log.error("spool cannot be deleted, and is out of date", path=str(self._path), cause=str(error))
+        self._forget()
+
     def close(self) -> None:
         """Flushes, and gives the file to whoever wants it. Blocks for an fsync or two."""
         self.flush()
@@ -478,11 +486,7 @@ class Spool:
     def _switch_off(self, error: Exception) -> None:
         """Ends it for this process. What is in the file would be older, from here on, than what is sent."""
         self._failed(error)
-        try:
-            self._delete_files()
-        except OSError as failure:
-            log.error("spool cannot be deleted, and is out of date", path=str(self._path), cause=str(failure))
-        self._forget()
+        self.abandon()
 
     def _checkpoint(self) -> None:
         """In a thread. Writers go on meanwhile."""

@@ -24,7 +24,6 @@ from federator.api.cluster import LISTING_ANEW, TypeState
 from federator.api.key import split_local_key
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
-from federator.api.resource_version import compare
 from federator.wire.body import BodyCodec, dictionary_of
 from federator.wire.digest import MAX_LEFT_OUT, Digest, HashedState, key_hash, state_hash
 
@@ -257,20 +256,15 @@ class TypeQueue:
             obj: the state.
             before: the one before it.
         """
-        self._last_version = obj.resource_version
         return self._change(self._put(obj, self._state(before) if before else 0))
 
-    def delete(self, key: str, obj: KubeObject | None, before: KubeObject) -> bool:
+    def delete(self, key: str, before: KubeObject) -> bool:
         """Queues that an object is gone, as `put` does.
 
         Args:
             key: its key.
             before: the state before.
-            obj: its last state. Of one whose deletion was seen, that has the version of the deletion; of one that was
-                missing in a list it is an old one, which proves nothing.
         """
-        if obj is not None and compare(obj.resource_version, self._last_version) == 1:
-            self._last_version = obj.resource_version
         return self._change(Change.delete(key, self._state(before)))
 
     def recode(self, dictionary_ids: Collection[int]) -> None:
@@ -315,15 +309,18 @@ class TypeQueue:
         self._entries[key] = change
         self.bytes += change.size
         if self._spool is not None:
-            self._spool.put(self.type, change, "" if self._listing is not None else self._last_version)
+            self._spool.put(self.type, change)
         return older is not None
 
     def bookmark(self, resource_version: str) -> None:
         """Queues a bookmark, only while the queue takes changes; an older one gives way if no change lies between."""
-        self._last_version = resource_version
         self._mark(Bookmark(resource_version))
-        if self._spool is not None and self._listing is None:
-            self._spool.bookmark(self.type.group_resource, resource_version)
+
+    def settled(self, low_water: str) -> None:
+        """Everything up to this version is queued, only while the queue takes changes."""
+        self._last_version = low_water
+        if self._spool is not None and not self.is_snapshot_open:
+            self._spool.bookmark(self.type.group_resource, low_water)
 
     def report(self, status: TypeStatus) -> None:
         """Queues a change of state; an older one gives way if no change of an object lies between.

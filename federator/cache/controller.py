@@ -65,6 +65,8 @@ class Controller:
         else:
             self._sync_all()
         self._indexer.bookmark(low_water)
+        if self._sink is not None:
+            self._sink.settled(low_water)
 
     def statistics(self) -> Mapping[str, object]:
         """Counts since the start; `unknown_deletes` were of objects that were not stored, and told to nobody."""

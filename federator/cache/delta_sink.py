@@ -48,5 +48,12 @@ class DeltaSink(Protocol):
         ...
 
     def bookmark(self, resource_version: str) -> None:
-        """Everything up to this version was told before."""
+        """A bookmark came: everything up to this version was told before."""
+        ...
+
+    def settled(self, low_water: str) -> None:
+        """Everything up to this version has been told by now; told after each of the calls above, once or for several.
+
+        It may be behind the versions of objects that were told: of others, older changes still wait.
+        """
         ...

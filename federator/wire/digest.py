@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 PROTOCOL = 1
@@ -45,7 +46,7 @@ def leaf(key: int, state: int) -> int:
     return xxh3_64_intdigest(key.to_bytes(8, "little"), state)
 
 
-class Digest(NamedTuple):
+class Digest(msgspec.Struct, frozen=True, gc=False):
     """Number and sum of some objects.
 
     Attributes:

@@ -88,6 +88,9 @@ class _Lists:
     def bookmark(self, resource_version: str) -> None:
         pass
 
+    def settled(self, low_water: str) -> None:
+        pass
+
 
 async def main(kubeconfig: str, resource: str, way: str) -> None:
     """Serves commands."""

@@ -253,6 +253,28 @@ async def test_a_difference_is_found_among_changes(server: FakeApiServer, client
         assert (await auditing(interrupted).check(interrupted)).keys == ("differs default/b",)
 
 
+async def test_what_was_wrong_and_has_changed_meanwhile_is_not_judged(
+    server: FakeApiServer, client: MemberClient
+) -> None:
+    for name in ("changed", "gone"):
+        server.put("configmaps", name)
+    async with followed(server, client) as audited:
+        with server.losing_events():
+            server.put("configmaps", "new")
+            server.touch("configmaps", "changed")
+            server.delete("configmaps", "gone")
+        await caught_up(server, audited)
+
+        async def heal(_: int) -> None:
+            server.touch("configmaps", "new")
+            server.touch("configmaps", "changed")
+            server.put("configmaps", "gone")
+            await caught_up(server, audited)
+
+        interrupted = audited._replace(objects=Interrupted(audited, heal))
+        assert (await auditing(interrupted).check(interrupted)).outcome is AuditOutcome.EQUAL
+
+
 async def test_an_informer_that_is_behind_what_it_read_is_waited_for(
     server: FakeApiServer, client: MemberClient
 ) -> None:

@@ -12,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from federator.agent.agent import Agent
+from federator.agent.audit import AuditOutcome
 from federator.agent.metrics import agent_metrics
 from federator.agent.settings import AgentSettings
 from federator.aggregator.aggregator import Aggregator
@@ -25,11 +26,22 @@ ALL = {
     "federator_agent_outbox_entries",
     "federator_agent_outbox_bytes",
     "federator_agent_unacked_bytes",
+    "federator_agent_left_out_objects",
+    "federator_agent_rechecks",
     "federator_agent_outbox_coalesced",
     "federator_agent_outbox_overflows",
     "federator_agent_snapshots",
     "federator_agent_pushed_bytes",
     "federator_agent_push_reconnects",
+    "federator_agent_type_proof_age_seconds",
+    "federator_agent_audits",
+    "federator_agent_audit_differences",
+    "federator_agent_audit_age_seconds",
+    "federator_agent_spool_on",
+    "federator_agent_spool_bytes",
+    "federator_agent_spool_overflows",
+    "federator_agent_spool_failures",
+    "federator_agent_spool_set_aside",
     "reflector_lists",
     "reflector_watches",
     "reflector_failures",
@@ -46,10 +58,15 @@ def values(family: Metric) -> dict[tuple[str, ...], float]:
     return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
-def agent_of(name: str, cluster: ScriptedCluster, address: str) -> Agent:
+def agent_of(name: str, cluster: ScriptedCluster, address: str, spool: Path | None = None) -> Agent:
     return Agent(
         AgentSettings(
-            cluster_id=ClusterID(name), aggregator=address, backoff_min=0.01, backoff_max=0.05, flush_timeout=0.2
+            cluster_id=ClusterID(name),
+            aggregator=address,
+            spool_directory=spool,
+            backoff_min=0.01,
+            backoff_max=0.05,
+            flush_timeout=0.2,
         ),
         cluster,
     )
@@ -76,7 +93,43 @@ async def test_a_pushing_agent(tmp_path: Path) -> None:
     assert values(families["federator_agent_pushed_bytes"])["berlin",] > 0
     assert values(families["federator_agent_outbox_overflows"]) == {("berlin",): 0}
     labels = {label for family in families.values() for sample in family.samples for label in sample.labels}
-    assert labels == {"member_cluster"}
+    assert labels <= {"member_cluster", "resource", "outcome", "kind"}
+
+
+async def test_what_an_audit_found_and_a_spool_holds(tmp_path: Path) -> None:
+    cluster = ScriptedCluster(PODS, NODES)
+    cluster.put(PODS, "web")
+    async with running(Aggregator(settings(tmp_path, http_listen=""))) as aggregator:
+        agent = agent_of("berlin", cluster, aggregator.ingest_address, tmp_path / "spool")
+        task = asyncio.create_task(agent.run())
+        await eventually(lambda: aggregator.statistics()["merge"].get("objects") == 1)
+        plain = agent_of("paris", ScriptedCluster(PODS), "unix:/nowhere")
+        pods, nodes = sorted(agent._informers.audited(), key=lambda audited: audited.type.resource, reverse=True)
+        pods.informer.indexer.remove("default/web")
+        await agent._audit.check(pods)
+        await agent._audit.check(nodes)
+        statistics: Mapping[str, Any] = agent.statistics()
+        families = scraped({"berlin": statistics, "paris": plain.statistics()})
+        task.cancel()
+        await asyncio.wait([task])
+    outcomes = values(families["federator_agent_audits"])
+    assert {labels: number for labels, number in outcomes.items() if number} == {
+        ("berlin", "DIFFERENT"): 1,
+        ("berlin", "EQUAL"): 1,
+    }
+    assert len(outcomes) == 2 * len(AuditOutcome)
+    assert values(families["federator_agent_audit_differences"])["missing", "berlin"] == 1
+    ages = values(families["federator_agent_audit_age_seconds"])
+    assert set(ages) == {("berlin", "pods"), ("berlin", "nodes")}
+    assert all(0 <= age < 60 for age in ages.values())
+    assert values(families["federator_agent_spool_on"]) == {("berlin",): 1}
+    assert values(families["federator_agent_spool_bytes"]) == {("berlin",): statistics["spool"]["bytes"]}
+    assert statistics["spool"]["bytes"] > 0
+    for family in ("overflows", "failures", "set_aside"):
+        assert values(families[f"federator_agent_spool_{family}"]) == {("berlin",): 0}
+    proofs = values(families["federator_agent_type_proof_age_seconds"])
+    assert set(proofs) == {("berlin", "pods"), ("berlin", "nodes")}
+    assert all(0 <= age < 60 for age in proofs.values())
 
 
 async def test_ends_of_sessions_by_reason(tmp_path: Path) -> None:

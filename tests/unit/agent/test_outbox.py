@@ -120,6 +120,14 @@ class TestLowWater:
         assert len(before) > 1
         assert (set(before), last) == ({""}, "8")
 
+    def test_a_change_that_overtook_older_ones_of_others_does_not_move_it(self) -> None:
+        """The informer tells all changes of an object together: b@7 still waits behind a@9."""
+        box = Box()
+        box.sink.upserted(pod("a", 9), low_water="5")
+        assert self.told(box.drain()) == ["5"]
+        box.sink.upserted(pod("b", 7), low_water="9")
+        assert self.told(box.drain()) == ["9"]
+
     def test_an_object_in_an_older_place_does_not_hold_it_back(self) -> None:
         box = Box()
         for name, version in (("a", 2), ("b", 3), ("a", 4)):

@@ -80,6 +80,7 @@ class Nothing:
     def __init__(self) -> None:
         self.held: list[ResourceType] = []
         self.floors: dict[GroupResource, str] = {}
+        self.is_removed = False
 
     def hello(self) -> ingest_pb2.Hello:
         return ingest_pb2.Hello(cluster_id="c")
@@ -87,6 +88,9 @@ class Nothing:
     def welcomed(self, held_types: Sequence[ResourceType], floors: Mapping[GroupResource, str]) -> None:
         self.held = list(held_types)
         self.floors = dict(floors)
+
+    def removed(self) -> None:
+        self.is_removed = True
 
     def unread_groups(self) -> Iterable[str]:
         return ["example.com"]

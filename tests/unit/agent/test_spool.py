@@ -194,6 +194,17 @@ class TestWhatIsKept:
         spool.put(newer, put("b"), "6")
         assert reopened(spool, opening).load() == [SpooledType(newer, "6", [put("b")])]
 
+    def test_an_abandoned_spool_is_off_and_the_next_begins_as_a_new_instance(self, opening: Opening) -> None:
+        spool = opening()
+        spool.put(PODS, put("a"))
+        spool.flush()
+        spool.abandon()
+        assert not spool.is_on
+        spool.put(PODS, put("b"))
+        again = reopened(spool, opening)
+        assert (again.load(), again.is_restored) == ([], False)
+        assert again.instance != spool.instance
+
 
 class TestDictionaries:
     def dictionary(self) -> Dictionary:

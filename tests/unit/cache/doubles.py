@@ -266,6 +266,7 @@ class RecordingSink:
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
+        self.low_water = ""
 
     def replaced_all(
         self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
@@ -280,6 +281,9 @@ class RecordingSink:
 
     def bookmark(self, resource_version: str) -> None:
         self.calls.append(("bookmark", resource_version))
+
+    def settled(self, low_water: str) -> None:
+        self.low_water = low_water
 
 
 @asynccontextmanager

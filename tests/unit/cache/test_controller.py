@@ -94,8 +94,10 @@ async def test_r6_inside_a_segment_the_stores_version_is_the_low_water_mark() ->
     await pipeline.fifo.pop(pipeline.controller.process)
     assert pipeline.indexer.get_by_key("default/a") == pod("a", 3)
     assert pipeline.indexer.last_resource_version == "1"
+    assert pipeline.sink.low_water == "1"
     await pipeline.fifo.pop(pipeline.controller.process)
     assert pipeline.indexer.last_resource_version == "3"
+    assert pipeline.sink.low_water == "3"
 
 
 async def test_the_sink_is_told_everything_once_with_whole_objects_in_the_order_of_the_store() -> None:
