@@ -11,17 +11,18 @@ from federator._aio.task_group import task_group
 from federator.agent.agent import Agent, AgentPhase
 from federator.agent.member import KubeMember
 from federator.agent.metrics import agent_metrics
-from federator.agent.settings import AgentSettings
 from federator.api.cluster import normalise_cluster_id, parse_cluster_id
 from federator.cli.collecting import (
+    DEFAULT_AUDIT_INTERVAL,
+    AuditInterval,
+    Collecting,
     KubeconfigFile,
     Namespace,
     Resources,
     Secrets,
     SecretsKeyFile,
     Selector,
-    resource_names,
-    secret_mode,
+    SpoolDirectory,
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, run_service
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
@@ -71,6 +72,8 @@ def agent(
     replace: Annotated[
         bool, typer.Option("--replace", help="Take the ClusterID from another cluster, whose objects then leave.")
     ] = False,
+    audit_interval: AuditInterval = DEFAULT_AUDIT_INTERVAL,
+    spool: SpoolDirectory = None,
     http_listen: HttpListen = "",
     log_level: LogLevel = "info",
     log_format: LogFormat = "console",
@@ -90,19 +93,11 @@ def agent(
         client = MemberClient.in_cluster() if in_cluster else MemberClient.from_kubeconfig(name, path=kubeconfig)
         given = None if cluster_id is None else parse_cluster_id(cluster_id, field="--cluster-id")
         named = given or normalise_cluster_id(name)
-        settings = AgentSettings(
-            cluster_id=named,
-            aggregator=aggregator,
-            tls=tls,
-            display_name=name or named,
-            source="in-cluster" if in_cluster else "kubeconfig",
-            replace=replace,
-            resources=resource_names(resource),
-            namespace=namespace,
-            label_selector=selector,
-            secrets=secret_mode(secrets),
-            secrets_key_file=secrets_key_file,
+        collecting = Collecting(
+            resource, namespace, selector, secrets, secrets_key_file, replace, audit_interval, spool
         )
+        source = "in-cluster" if in_cluster else "kubeconfig"
+        settings = collecting.settings(named, aggregator, display_name=name or named, source=source, tls=tls)
         await _observed(Agent(settings, KubeMember(client)), http_listen)
 
     run_service(run())

@@ -1,15 +1,18 @@
-"""Options of the commands that run agents: what is collected."""
+"""Options of the commands that run agents, and the settings that they make: what is collected, and how."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from federator.agent.settings import SecretMode
+from federator.agent.settings import LEAST_AUDIT_INTERVAL, AgentSettings, SecretMode
+from federator.api.cluster import ClusterID
 from federator.cli.options import short_value
+from federator.cli.service import duration
 from federator.errors import InvalidInput
+from federator.wire.tls import TLSFiles
 
 KubeconfigFile = Annotated[
     Path | None,
@@ -40,6 +43,78 @@ SecretsKeyFile = Annotated[
     Path | None,
     typer.Option("--secrets-key-file", help="File with the key of the fingerprints; without it only lengths."),
 ]
+AuditInterval = Annotated[
+    str,
+    typer.Option(
+        "--audit-interval",
+        metavar="DURATION",
+        help="How often each type is compared with what its apiserver lists, e.g. 30m; 0 for never.",
+    ),
+]
+DEFAULT_AUDIT_INTERVAL = "1h"
+SpoolDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--spool",
+        metavar="DIRECTORY",
+        help="Folder of a file, one for each cluster, in which what is not yet acknowledged outlives the agent "
+        "[default: it is in memory only].",
+    ),
+]
+
+
+class Collecting(NamedTuple):
+    """The options of this module, as they were given."""
+
+    resource: list[str] | None
+    namespace: str
+    selector: str
+    secrets: str
+    secrets_key_file: Path | None
+    replace: bool
+    audit_interval: str
+    spool: Path | None
+
+    def settings(
+        self, cluster_id: ClusterID, aggregator: str, *, display_name: str, source: str, tls: TLSFiles | None = None
+    ) -> AgentSettings:
+        """Settings of the agent of one cluster; the arguments are what differs from cluster to cluster.
+
+        Raises:
+            InvalidInput: a value is not what its option takes.
+        """
+        return AgentSettings(
+            cluster_id=cluster_id,
+            aggregator=aggregator,
+            tls=tls,
+            display_name=display_name,
+            source=source,
+            replace=self.replace,
+            resources=resource_names(self.resource),
+            namespace=self.namespace,
+            label_selector=self.selector,
+            secrets=secret_mode(self.secrets),
+            secrets_key_file=self.secrets_key_file,
+            audit_interval=audit_seconds(self.audit_interval),
+            spool_directory=self.spool,
+        )
+
+
+def audit_seconds(text: str) -> float:
+    """Seconds of `--audit-interval`.
+
+    Raises:
+        InvalidInput: it is neither 0 nor a duration of a minute or more.
+    """
+    if text in {"0", "0s"}:
+        return 0.0
+    try:
+        seconds = duration(text, field="--audit-interval")
+    except InvalidInput:
+        seconds = 0.0
+    if seconds < LEAST_AUDIT_INTERVAL:
+        raise InvalidInput("--audit-interval", text, "0 for never, or a duration of at least 1m, such as 30m or 6h")
+    return seconds
 
 
 def resource_names(given: list[str] | None) -> tuple[str, ...]:

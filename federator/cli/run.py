@@ -15,21 +15,30 @@ from federator.agent.agent import Agent
 from federator.agent.fleet import AgentFleet, NamedAgent
 from federator.agent.member import KubeMember
 from federator.agent.metrics import agent_metrics
-from federator.agent.settings import AgentSettings
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
 from federator.api.cluster import assign_cluster_ids
 from federator.cli.collecting import (
+    DEFAULT_AUDIT_INTERVAL,
+    AuditInterval,
+    Collecting,
     KubeconfigFile,
     Namespace,
     Resources,
     Secrets,
     SecretsKeyFile,
     Selector,
-    resource_names,
-    secret_mode,
+    SpoolDirectory,
 )
-from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
+from federator.cli.service import (
+    AdminListen,
+    HttpListen,
+    LogFormat,
+    LogLevel,
+    default_state_directory,
+    duration,
+    run_service,
+)
 from federator.cli.size import DEFAULT_LEDGER_SIZE, LedgerSize, ledger_bytes
 from federator.errors import CredentialsError, InvalidInput, LedgerError
 from federator.kube.kubeconfig import Kubeconfig
@@ -53,6 +62,7 @@ def run(
         ),
     ] = "127.0.0.1:9090",
     http_listen: HttpListen = "127.0.0.1:9091",
+    admin_listen: AdminListen = None,
     state_directory: Annotated[
         Path | None,
         typer.Option(
@@ -74,6 +84,8 @@ def run(
     replace: Annotated[
         bool, typer.Option("--replace", help="Let a cluster take its ClusterID from another one that had it before.")
     ] = False,
+    audit_interval: AuditInterval = DEFAULT_AUDIT_INTERVAL,
+    spool: SpoolDirectory = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "console",
 ) -> None:
@@ -83,6 +95,7 @@ def run(
     names = _sound_contexts(sections, contexts or [])
     cluster_ids = assign_cluster_ids(names)
     directory = state_directory or default_state_directory()
+    collecting = Collecting(resource, namespace, selector, secrets, secrets_key_file, replace, audit_interval, spool)
 
     async def federate() -> None:
         async with AsyncExitStack() as stack:
@@ -92,17 +105,7 @@ def run(
                     name,
                     sections.context(name).cluster["server"],
                     Agent(
-                        AgentSettings(
-                            cluster_id=cluster_ids[name],
-                            aggregator=ingest,
-                            display_name=name,
-                            replace=replace,
-                            resources=resource_names(resource),
-                            namespace=namespace,
-                            label_selector=selector,
-                            secrets=secret_mode(secrets),
-                            secrets_key_file=secrets_key_file,
-                        ),
+                        collecting.settings(cluster_ids[name], ingest, display_name=name, source="kubeconfig"),
                         KubeMember(MemberClient.from_kubeconfig(name, path=kubeconfig)),
                     ),
                 )
@@ -112,6 +115,7 @@ def run(
                 listen=listen,
                 ingest_listen=ingest,
                 http_listen=http_listen,
+                admin_listen=admin_listen,
                 state_directory=directory,
                 history=duration(history, field="--history"),
                 ledger_max_bytes=ledger_bytes(ledger_size),

@@ -65,5 +65,8 @@ async def test_the_overlays_of_the_guide_build_and_are_admitted(
     if name == "eu-1":
         (source,) = container["envFrom"]
         assert configured[source["configMapRef"]["name"]]["FEDERATOR_CLUSTER_ID"] == "eu-1"
-        assert "federator-agent-secrets" in {each["metadata"]["name"] for each in manifests}
+        assert {"federator-agent-secrets", "federator-agent-spool"} <= {each["metadata"]["name"] for each in manifests}
+        (spool,) = (each for each in container["volumeMounts"] if each["name"] == "spool")
+        assert {"name": "FEDERATOR_SPOOL", "value": f"{spool['mountPath']}/spool"} in container["env"]
+        assert {"name": "tmp", "emptyDir": {}} in pod["volumes"], "the others stay"
     assert yaml.safe_dump(manifests).count("federator-agent-tls") == (1 if name == "eu-1" else 0)

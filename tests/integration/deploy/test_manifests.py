@@ -157,6 +157,28 @@ def test_the_pod_runs_as_the_images_user_with_nothing_more_than_it_needs(base: s
     assert pod(base)["serviceAccountName"] == account["metadata"]["name"]
 
 
+def test_the_spools_component_fits_the_agent() -> None:
+    folder = DEPLOY / "agent-spool"
+    patch = yaml.safe_load((folder / "deployment.yaml").read_text())
+    claim = yaml.safe_load((folder / "claim.yaml").read_text())
+    deployment = workload("agent")
+    assert patch["kind"] == deployment["kind"]
+    assert {patch["metadata"][name] for name in ("name", "namespace")} == {
+        deployment["metadata"][name] for name in ("name", "namespace")
+    }
+    added = patch["spec"]["template"]["spec"]
+    (changed,) = added["containers"]
+    assert changed["name"] == container("agent")["name"]
+    (variable,) = changed["env"]
+    assert variable["name"] in {option.envvar for option in command("agent").params}
+    (mount,), (volume,) = changed["volumeMounts"], added["volumes"]
+    assert PurePosixPath(variable["value"]).parent == PurePosixPath(mount["mountPath"])
+    assert volume["name"] == mount["name"] not in {each["name"] for each in pod("agent")["volumes"]}
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"], "its lock is one of a file system"
+
+
 def test_only_the_agent_has_a_token() -> None:
     (account,) = (each for each in shipped("aggregator") if each["kind"] == "ServiceAccount")
     assert account["automountServiceAccountToken"] is False

@@ -49,6 +49,7 @@ def federator_agent(
         (("--secrets=all",), "--secrets: 'all' is not allowed; allowed: off, metadata, fingerprint"),
         (("--secrets=fingerprint", "--secrets-key-file=/nowhere/key"), "secrets key file: '/nowhere/key'"),
         (("--resource=secrets",), "resources: "),
+        (("--audit-interval=10s",), "--audit-interval: '10s' is not allowed; allowed: 0 for never"),
         (("--http-listen=9091",), "http-listen: '9091' is not allowed"),
         (("--aggregator-ca-file=/ca",), "tls-cert-file: '' is not allowed; allowed: a file, since aggregator-ca-file"),
         (("--tls-cert-file=/c", "--tls-private-key-file=/k"), "aggregator-ca-file: '' is not allowed"),
