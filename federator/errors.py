@@ -17,10 +17,13 @@ FederatorError
 ├── WatchTooSlow                 a client did not take a message of its watch or list in time; carries its last cursor
 ├── NotFreshYet                  the aggregator does not have yet what the answer was asked to contain
 ├── LimitReached                 as many calls of a kind as are allowed are open
+├── ClusterConnected             a cluster is to be removed while its agent is connected
 ├── SessionRefused               an agent may not push (yet)
 │   ├── ClusterHeld              another live agent holds the ClusterID
 │   ├── ClusterUIDChanged        the ClusterID belongs to another cluster
 │   ├── ClusterUIDKnown          the cluster is already a member under another ClusterID
+│   ├── ClusterRemoved           an operator has removed the cluster that the agent pushed for
+│   ├── ClusterLeaving           the objects of the cluster that had the ClusterID are still being deleted
 │   ├── SessionFenced            a newer session has taken over
 │   └── IdentityRefused          the agent's certificate does not prove the ClusterID it speaks for
 ├── LedgerError                  the store cannot do what was asked
@@ -281,6 +284,20 @@ class LimitReached(FederatorError):
         super().__init__(f"{limit} {what} are open, no more are allowed")
 
 
+class ClusterConnected(FederatorError):
+    """A cluster is to be removed while its agent is connected."""
+
+    reason = "CLUSTER_CONNECTED"
+
+    def __init__(self, cluster_id: str, agent_instance: str) -> None:
+        self.cluster_id = cluster_id
+        self.agent_instance = agent_instance
+        super().__init__(
+            f"the agent {agent_instance} of cluster {cluster_id!r} is connected; stop it first, or remove the cluster "
+            "with --force, which ends its session"
+        )
+
+
 class SessionRefused(FederatorError):
     """An agent may not push (yet)."""
 
@@ -309,7 +326,8 @@ class ClusterUIDChanged(SessionRefused):
         self.given_uid = given_uid
         super().__init__(
             f"cluster {cluster_id!r} is known with UID {known_uid}, the agent reaches {given_uid}; "
-            "start the agent with --replace to let the new cluster take the name"
+            f"to let the new cluster take the name, remove the old one with 'federator clusters remove {cluster_id}', "
+            "or start the agent with --replace"
         )
 
 
@@ -323,6 +341,30 @@ class ClusterUIDKnown(SessionRefused):
         self.cluster_uid = cluster_uid
         self.holder = holder
         super().__init__(f"cluster {cluster_id!r} has UID {cluster_uid}, which is already a member as {holder!r}")
+
+
+class ClusterRemoved(SessionRefused):
+    """An operator has removed the cluster that the agent pushed for; another agent process may join with it anew."""
+
+    reason = "CLUSTER_REMOVED"
+
+    def __init__(self, cluster_id: str, agent_instance: str) -> None:
+        self.cluster_id = cluster_id
+        self.agent_instance = agent_instance
+        super().__init__(
+            f"cluster {cluster_id!r} was removed; the agent {agent_instance}, which pushed for it, has to be stopped, "
+            "or started anew to join again"
+        )
+
+
+class ClusterLeaving(SessionRefused):
+    """The objects of the cluster that had the ClusterID are still being deleted; the next may join after that."""
+
+    reason = "CLUSTER_LEAVING"
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        super().__init__(f"cluster {cluster_id!r} was removed and its objects are still being deleted; try again")
 
 
 class SessionFenced(SessionRefused):
@@ -557,10 +599,13 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     WatchTooSlow: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     NotFreshYet: Outcome("UNAVAILABLE", 503, 3),
     LimitReached: Outcome("RESOURCE_EXHAUSTED", 429, 1),
+    ClusterConnected: Outcome("FAILED_PRECONDITION", 409, 1),
     SessionRefused: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterHeld: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterUIDChanged: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterUIDKnown: Outcome("FAILED_PRECONDITION", 409, 1),
+    ClusterRemoved: Outcome("FAILED_PRECONDITION", 409, 1),
+    ClusterLeaving: Outcome("FAILED_PRECONDITION", 409, 1),
     SessionFenced: Outcome("ABORTED", 409, 1),
     IdentityRefused: Outcome("PERMISSION_DENIED", 403, 1),
     LedgerError: Outcome("INTERNAL", 500, 1),

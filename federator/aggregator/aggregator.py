@@ -13,6 +13,7 @@ import structlog
 from prometheus_client.metrics_core import Metric
 
 from federator._aio.task_group import task_group
+from federator.aggregator.admin_servicer import AdminServicer
 from federator.aggregator.dictionary_trainer import DictionaryTrainer
 from federator.aggregator.grpc_listener import GrpcListener
 from federator.aggregator.ingest.lifecycle import ClusterLifecycle
@@ -29,16 +30,18 @@ from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.aggregator.serve.registration import add_inventory_service
 from federator.aggregator.serve.watch_hub import WatchHub
 from federator.aggregator.settings import AggregatorSettings
-from federator.errors import LedgerError
+from federator.api.cluster import ClusterID
+from federator.errors import InvalidInput, LedgerError
 from federator.observability.grpc_metrics import GrpcMetrics
 from federator.observability.http import ObservabilityServer
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
-from federator.v1 import ingest_pb2, ingest_pb2_grpc, inventory_pb2
+from federator.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, inventory_pb2
 
 log = structlog.get_logger(__name__)
 
 _INVENTORY = inventory_pb2.DESCRIPTOR.services_by_name["InventoryService"].full_name
 _INGEST = ingest_pb2.DESCRIPTOR.services_by_name["IngestService"].full_name
+_ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 
 
 SWITCH_INTERVAL = 0.0005
@@ -55,13 +58,14 @@ CROWDED = 0.8
 class Aggregator:
     """Takes what agents push, commits it in one order, and answers from one merged view.
 
-    Order of start: health, ledger, merged view (loaded from it), reading side, pushing side. Order of stop: the
-    reverse, each with a deadline; the ledger closes last. Ready means able to answer: an aggregator does not wait for
-    members, each answer names who is missing.
+    Order of start: health, ledger, merged view (loaded from it), reading side, pushing side, administrating side. Order
+    of stop: the reverse, each with a deadline; the ledger closes last. Ready means able to answer: an aggregator does
+    not wait for members, each answer names who is missing.
 
     Attributes:
         address: of the reading side, once `started` is set; a port that was asked for as 0 is resolved.
         ingest_address: of the pushing side, likewise.
+        admin_address: of the administrating side; None where there is none.
         http_port: of metrics and health, likewise; 0 where there are none.
         started: set when all sides listen.
     """
@@ -76,10 +80,12 @@ class Aggregator:
             more_metrics: families of what else runs in the process, shown beside its own.
 
         Raises:
-            InvalidInput: an address that others could reach without TLS, or settings of TLS that do not fit together.
+            InvalidInput: an address that others could reach without TLS, or that is not private enough, or settings of
+                TLS that do not fit together.
         """
         self._reading_tls = settings.reading_tls()
         self._ingest_tls = settings.ingest_tls()
+        self.admin_address = settings.admin_address()
         self._settings = settings
         self._more_metrics = more_metrics
         self.address = settings.listen
@@ -135,11 +141,14 @@ class Aggregator:
             ingest_pb2_grpc.add_IngestServiceServicer_to_server(parts.ingest, pushing.server)
             self.ingest_address = await stack.enter_async_context(pushing.open(_INGEST))
             stack.callback(parts.ingest.close)
+            if self.admin_address is not None:
+                await self._open_admin(self.admin_address, parts, metrics, stack)
             self.started.set()
             log.info(
                 "aggregator ready",
                 address=self.address,
                 ingest=self.ingest_address,
+                admin=self.admin_address,
                 http_port=self.http_port,
                 revision=ledger.revision,
                 members=len(ledger.clusters()),
@@ -157,6 +166,20 @@ class Aggregator:
 
     def _not_listening(self) -> str | None:
         return None if self.started.is_set() else "starting"
+
+    async def _open_admin(self, address: str, parts: _Parts, metrics: GrpcMetrics, stack: AsyncExitStack) -> None:
+        """Opens the administrating side; where nobody asked for it and the folder takes no socket, it is left out."""
+        try:
+            administrating = GrpcListener(
+                address, "admin-listen", grace=self._settings.shutdown_grace, metrics=metrics, is_private=True
+            )
+            admin_pb2_grpc.add_AdminServiceServicer_to_server(parts.admin, administrating.server)
+            await stack.enter_async_context(administrating.open(_ADMIN))
+        except InvalidInput as error:
+            if self._settings.admin_listen is not None:
+                raise
+            self.admin_address = None
+            log.warning("no admin socket; --admin-listen names another place", cause=str(error))
 
     async def _load(self, parts: _Parts) -> None:
         """Rebuilds the merged view, telling the log and `/readyz` how far it is; nothing is served before its end."""
@@ -250,7 +273,10 @@ class _Parts:
         self.lifecycle = ClusterLifecycle(
             ledger, self.view.freshness, settings.ingest, has_lost_states=self.keeper.has_lost_states
         )
-        self.ingest = IngestServicer(ledger, self.lifecycle, self.view.freshness, settings.ingest)
+        self.ingest = IngestServicer(
+            ledger, self.lifecycle, self.view.freshness, settings.ingest, digests=self.view.digests
+        )
+        self.admin = AdminServicer(ledger, self.lifecycle, self._count_objects)
         self.keeper.on_lost_states(self.ingest.request_listing)
         self.dictionaries = DictionaryTrainer(ledger, self.view.indexer, self.ingest.offer)
         ledger.on_commit(self._committed)
@@ -259,10 +285,13 @@ class _Parts:
         self.view.apply(commit)
         self.hub.publish(commit)
 
+    def _count_objects(self, cluster_id: ClusterID) -> int:
+        return sum(number for (member, _), number in self.view.indexer.objects().items() if member == cluster_id)
+
     def statistics(self) -> Mapping[str, Mapping[str, object]]:
         return {
             "ledger": {**self.ledger.statistics(), **self.dictionaries.statistics()},
-            "merge": self.view.statistics(),
+            "merge": {**self.view.statistics(), **self.view.types.statistics()},
             "serve": self.inventory.statistics(),
             "ingest": self.ingest.statistics(),
         }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -43,7 +44,14 @@ class GrpcListener:
     """
 
     def __init__(
-        self, address: str, field: str, *, grace: float, metrics: GrpcMetrics, tls: TLSFiles | None = None
+        self,
+        address: str,
+        field: str,
+        *,
+        grace: float,
+        metrics: GrpcMetrics,
+        tls: TLSFiles | None = None,
+        is_private: bool = False,
     ) -> None:
         """Prepares the server.
 
@@ -53,13 +61,17 @@ class GrpcListener:
             grace: seconds that calls may take to end when it closes.
             metrics: counts its calls.
             tls: its certificate, and the authority of its clients'; None for plaintext.
+            is_private: only this process's user may connect; the address must be a unix socket.
 
         Raises:
-            InvalidInput: the address can be reached by others, and there is no TLS.
+            InvalidInput: the address can be reached by others, and there is no TLS, or it has to be private.
         """
         if not is_local(address, field=field) and tls is None:
             raise InvalidInput(field, address, "unix:/path, or host:port on loopback: this listener has no TLS")
+        if is_private and not address.startswith(UNIX):
+            raise InvalidInput(field, address, "unix:/path: this listener is for the aggregator's own user")
         self._address = address
+        self._is_private = is_private
         self._tls = tls
         self._field = field
         self._grace = grace
@@ -85,7 +97,8 @@ class GrpcListener:
             raise InvalidInput(self._field, self._address, "an address that is free")
         try:
             if credentials is None:
-                port = self.server.add_insecure_port(self._address)
+                with _owner_only() if self._is_private else nullcontext():
+                    port = self.server.add_insecure_port(self._address)
             else:
                 port = self.server.add_secure_port(self._address, credentials)
         except RuntimeError as error:
@@ -98,6 +111,16 @@ class GrpcListener:
         finally:
             await self._health.enter_graceful_shutdown()
             await self.server.stop(self._grace)
+
+
+@contextmanager
+def _owner_only() -> Iterator[None]:
+    """What is created meanwhile, others cannot open, not even for the moment before its mode could be changed."""
+    former = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(former)
 
 
 def _is_listened_on(address: str) -> bool:

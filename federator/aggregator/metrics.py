@@ -88,6 +88,8 @@ def _ingest_metrics(ingest: Mapping[str, Any], members: Mapping[ClusterID, Clust
         ("federator_ingest_deltas", "Changes committed.", "type", "deltas"),
         ("federator_ingest_rejected", "Frames and items refused.", "reason", "rejected"),
         ("federator_snapshots", "Full listings taken in.", "result", "snapshots"),
+        ("federator_snapshot_plans", "Answers to listings that begin with a digest.", "plan", "plans"),
+        ("federator_ingest_digest_comparisons", "Digests of bookmarks compared.", "result", "comparisons"),
     ):
         counter = CounterMetricFamily(name, meaning, labels=(MEMBER, label))
         totals: dict[tuple[str, str], int] = {}
@@ -97,6 +99,32 @@ def _ingest_metrics(ingest: Mapping[str, Any], members: Mapping[ClusterID, Clust
         for labels, number in totals.items():
             counter.add_metric(labels, number)
         yield counter
+    repaired = CounterMetricFamily(
+        "federator_ingest_repaired_objects",
+        "Objects that were not as their agent had sent them, and were mended.",
+        labels=(MEMBER, "resource", "kind"),
+    )
+    for (cluster_id, resource, kind), number in ingest["repaired"].items():
+        if cluster_id in members:
+            repaired.add_metric((cluster_id, resource, kind), number)
+    yield repaired
+    yield GaugeMetricFamily(
+        "federator_ingest_digest_mismatches", "Types whose newest digest differs.", ingest["mismatches"]
+    )
+    listings = GaugeMetricFamily("federator_snapshots_open", "Listings that wait or are taken in.", labels=("state",))
+    listings.add_metric(("waiting",), ingest["snapshots_waiting"])
+    listings.add_metric(("admitted",), ingest["snapshots_holding"])
+    yield listings
+    yield CounterMetricFamily(
+        "federator_snapshots_waited_seconds",
+        "Seconds for which listings waited for their turn.",
+        ingest["snapshots_waited_seconds"],
+    )
+    yield CounterMetricFamily(
+        "federator_snapshots_overdue",
+        "Listings that lost their place because nothing of them came.",
+        ingest["snapshots_overdue"],
+    )
     received = CounterMetricFamily("federator_ingest_bytes", "Bytes of frames taken in.", labels=(MEMBER,))
     for cluster_id, number in ingest["bytes"].items():
         if cluster_id in members:

@@ -16,6 +16,11 @@ from federator.wire.tls import CERTIFICATE_FIELD, KEY_FIELD, TLSFiles, all_or_no
 DAY = 24 * 3600.0
 
 
+def admin_socket(state_directory: Path) -> str:
+    """Address of the administrating side where nothing else is said: a socket in the state directory."""
+    return f"{UNIX}{state_directory.absolute() / 'admin.sock'}"
+
+
 class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one aggregator.
 
@@ -26,6 +31,9 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
             may take changes. One that others reach needs `agent_ca_file`.
         http_listen: address of metrics and health, `host:port`; empty for none. Plain HTTP for whoever reaches it: it
             names clusters and types, never objects. On loopback, since nobody else is known to need it.
+        admin_listen: address of the administrating side, which can remove clusters: `unix:/path`, which only the
+            process's own user can connect to, since whoever may read must not be able to remove. Empty for none; None
+            for `admin.sock` in the state directory, or none without one.
         tls_cert_file: PEM file of the certificate of both sides, followed by intermediate ones; None for no TLS.
         tls_private_key_file: PEM file of its key.
         agent_ca_file: PEM file of the authorities of agents' certificates. Given, the pushing side speaks TLS only,
@@ -49,6 +57,7 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:9090"
     ingest_listen: str = "127.0.0.1:9443"
     http_listen: str = "127.0.0.1:9091"
+    admin_listen: str | None = None
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
     agent_ca_file: Path | None = None
@@ -76,6 +85,18 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
             InvalidInput: the settings contradict each other, or the address may not go without TLS.
         """
         return self._tls("ingest-listen", self.ingest_listen, "agent-ca-file", self.agent_ca_file)
+
+    def admin_address(self) -> str | None:
+        """Address of the administrating side; None where there is none.
+
+        Raises:
+            InvalidInput: it is no unix socket.
+        """
+        if self.admin_listen is None:
+            return None if self.state_directory is None else admin_socket(self.state_directory)
+        if self.admin_listen and not self.admin_listen.startswith(UNIX):
+            raise InvalidInput("admin-listen", self.admin_listen, "unix:/path, or nothing for no such listener")
+        return self.admin_listen or None
 
     def _tls(self, field: str, address: str, ca_field: str, ca_file: Path | None) -> TLSFiles | None:
         if ca_file is not None:

@@ -61,6 +61,9 @@ def is_stand_in(cluster_uid: str) -> bool:
 LISTING_ANEW = "listing anew"
 """Reason of a STALE type that both ends of the push protocol give while a full listing is on its way."""
 
+STATES_DIFFER = "states differ, comparing"
+"""Reason of a STALE type of which something else is stored than its agent has sent, until it has been listed."""
+
 
 def parse_cluster_id(text: str, *, field: str = "cluster_id") -> ClusterID:
     """Returns `text` as a ClusterID.

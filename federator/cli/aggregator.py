@@ -9,7 +9,15 @@ import typer
 
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
-from federator.cli.service import HttpListen, LogFormat, LogLevel, default_state_directory, duration, run_service
+from federator.cli.service import (
+    AdminListen,
+    HttpListen,
+    LogFormat,
+    LogLevel,
+    default_state_directory,
+    duration,
+    run_service,
+)
 from federator.cli.size import DEFAULT_LEDGER_SIZE, LedgerSize, ledger_bytes
 from federator.cli.tls import CertificateFile, PrivateKeyFile
 from federator.observability.logs import configure_logging
@@ -35,6 +43,7 @@ def aggregator(
         ),
     ] = "127.0.0.1:9443",
     http_listen: HttpListen = "127.0.0.1:9091",
+    admin_listen: AdminListen = None,
     tls_cert_file: CertificateFile = None,
     tls_private_key_file: PrivateKeyFile = None,
     agent_ca_file: Annotated[
@@ -82,6 +91,7 @@ def aggregator(
                 listen=listen,
                 ingest_listen=ingest_listen,
                 http_listen=http_listen,
+                admin_listen=admin_listen,
                 tls_cert_file=tls_cert_file,
                 tls_private_key_file=tls_private_key_file,
                 agent_ca_file=agent_ca_file,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 import typer
 
 from federator.api.cluster import TypeState
@@ -32,7 +33,7 @@ _NAMED = 3
 def clusters(
     globs: ClusterGlobs = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide or json.")
+        str, typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide, json or yaml.")
     ] = "",
     no_headers: NoHeaders = False,
     server: Server = DEFAULT_SERVER,
@@ -40,11 +41,12 @@ def clusters(
     tls_cert_file: CertificateFile = None,
     tls_private_key_file: PrivateKeyFile = None,
 ) -> None:
-    """Show the member clusters and how fresh each is.
+    """Show the member clusters and how fresh each is; 'federator clusters remove NAME' takes one out.
 
-    SEEN is the time since the agent was last heard, PROVED the time up to which everything is known to be here.
+    SEEN is the time since the agent was last heard, PROVED the time up to which everything is known to be here, and, in
+    -o wide, SINCE the time since the cluster entered its STATE. One that was removed is shown where -C names it.
     """
-    require_format(output, "wide", "json")
+    require_format(output, "wide", "json", "yaml")
     client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
     run_command(_clusters(client, globs, output, show_header=not no_headers))
 
@@ -52,9 +54,9 @@ def clusters(
 async def _clusters(client: InventoryClient, globs: str, output: str, *, show_header: bool) -> None:
     async with client:
         found = await client.clusters(globs)
-    if output == "json":
+    if output in {"json", "yaml"}:
         document = {"revision": found.revision, "clusters": list(map(_document, found.clusters))}
-        sys.stdout.write(to_json(document))
+        sys.stdout.write(to_json(document) if output == "json" else _to_yaml(document))
         return
     wide = output == "wide"
     table = Table(_WIDE_COLUMNS if wide else _COLUMNS, show_header=show_header)
@@ -85,6 +87,12 @@ def _type_reasons(cluster: Cluster) -> str:
     named = "; ".join(f"{each.group_resource} {each.state}: {each.reason}" for each in failing[:_NAMED])
     hidden = len(failing) - _NAMED
     return f"{named}; and {hidden} more" if hidden > 0 else named
+
+
+def _to_yaml(document: dict[str, object]) -> str:
+    from federator.cli.output.yaml import to_yaml  # here, so that a table need not wait for it
+
+    return to_yaml(msgspec.to_builtins(document))
 
 
 def _age(seconds: float | None) -> str:

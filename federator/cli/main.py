@@ -38,6 +38,9 @@ class CommandEntry(NamedTuple):
 COMMANDS = {
     "get": CommandEntry("federator.cli.get:get", "Show objects of all clusters, and follow their changes."),
     "clusters": CommandEntry("federator.cli.clusters:clusters", "Show the member clusters and how fresh each is."),
+    "clusters remove": CommandEntry(
+        "federator.cli.clusters_remove:remove", "Take a cluster out of the federation; on the aggregator's machine."
+    ),
     "api-resources": CommandEntry(
         "federator.cli.api_resources:api_resources", "Show the resource types of all clusters."
     ),
@@ -55,6 +58,17 @@ COMMANDS = {
 
 class LazyGroup(TyperGroup):
     """The commands of `COMMANDS`, each imported when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Finds the command that the arguments begin with: one of two words, or of one.
+
+        Raises:
+            InvalidInput: there is no such command.
+        """
+        both = " ".join(args[:2])
+        if len(args) > 1 and both in COMMANDS:
+            return both, self.get_command(ctx, both), args[2:]
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands, in the order of the table."""

@@ -31,6 +31,16 @@ HttpListen = Annotated[
         help="Where /metrics, /livez and /readyz are served, in plain HTTP: host:port; empty for nowhere.",
     ),
 ]
+AdminListen = Annotated[
+    str | None,
+    typer.Option(
+        "--admin-listen",
+        envvar="FEDERATOR_ADMIN_LISTEN",
+        metavar="ADDRESS",
+        help="Where clusters are removed: unix:/path, for this user only; empty for nowhere "
+        "[default: admin.sock in the state directory].",
+    ),
+]
 
 
 def run_service(main: Coroutine[Any, Any, None], *, prefers_uvloop: bool = False) -> None:

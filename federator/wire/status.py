@@ -27,6 +27,7 @@ from federator.errors import (
     ERRORS,
     AggregatorUnreachable,
     ClusterHeld,
+    ClusterLeaving,
     CursorAhead,
     FederatorError,
     InvalidInput,
@@ -59,6 +60,7 @@ _RETRY_SECONDS: dict[type[FederatorError], float] = {
     AggregatorUnreachable: 1,
     MemberUnreachable: 5,
     ClusterHeld: 10,  # a standby looks again; the holder's silence is noticed within two heartbeats
+    ClusterLeaving: 5,
     LedgerFull: 30,
 }
 _CLASSES = {error.reason: error for error in ERRORS}

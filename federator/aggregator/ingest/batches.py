@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from federator._aio.task_group import task_group
-from federator.aggregator.ingest.frames import Bookmark, Change, Changes
+from federator.aggregator.ingest.frames import Change, Changes
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import MAX_CHANGES, Batch, Commit, Delete
 from federator.api.cluster import ClusterID
@@ -17,14 +17,35 @@ MAX_BATCH_BYTES = 1024 * 1024
 """Bodies in one batch; one larger object makes a batch of its own."""
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Where changes come from.
+
+    Attributes:
+        in_snapshot: from a listing.
+        skips_older: as in Batch.
+        listed_version: as in Batch.
+    """
+
+    in_snapshot: bool = False
+    skips_older: bool = False
+    listed_version: str = ""
+
+
+_LIVE = Origin()
+
+OnCommit = Callable[[ResourceType, Commit, Origin], None]
+"""Told of each commit: the type, the commit, and where its changes come from."""
+
+
 class _Draft(msgspec.Struct):
     """A batch that still grows."""
 
     type: ResourceType
-    in_snapshot: bool
-    changes: list[Change]
+    origin: Origin = _LIVE
+    changes: list[Change] = []
     bytes: int = 0
     low_water: str = ""
+    generation: int | None = None
 
 
 class BatchRun:
@@ -35,16 +56,14 @@ class BatchRun:
     nothing twice, since equal content commits nothing.
     """
 
-    def __init__(
-        self, ledger: Ledger, cluster_id: ClusterID, term: int, on_commit: Callable[[ResourceType, Commit], None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, cluster_id: ClusterID, term: int, on_commit: OnCommit) -> None:
         """Starts empty.
 
         Args:
             ledger: what is appended to.
             cluster_id: of the session.
             term: of the session.
-            on_commit: told of each commit; only for counting.
+            on_commit: told of each commit.
         """
         self._ledger = ledger
         self._cluster_id = cluster_id
@@ -52,42 +71,48 @@ class BatchRun:
         self._on_commit = on_commit
         self._drafts: dict[GroupResource, list[_Draft]] = {}
 
-    def add(self, frame: Changes | Bookmark) -> None:
-        """Adds a frame behind those of its type."""
-        if isinstance(frame, Changes) and not (frame.changes or frame.low_water):
+    def add(self, frame: Changes, origin: Origin = _LIVE) -> None:
+        """Adds changes behind those of their type."""
+        if not (frame.changes or frame.low_water):
             return
         drafts = self._drafts.setdefault(frame.type.group_resource, [])
-        if isinstance(frame, Bookmark):
-            self._mark(drafts, frame.type, frame.resource_version)
-            return
         for change in frame.changes:
             size = 0 if isinstance(change, Delete) else len(change.body)
             last = drafts[-1] if drafts else None
             if (
                 last is None
-                or (last.type, last.in_snapshot) != (frame.type, frame.in_snapshot)
+                or (last.type, last.origin) != (frame.type, origin)
                 or len(last.changes) >= MAX_CHANGES
                 or (last.changes and last.bytes + size > MAX_BATCH_BYTES)
             ):
-                last = _Draft(frame.type, frame.in_snapshot, [])
+                last = _Draft(frame.type, origin)
                 drafts.append(last)
             last.changes.append(change)
             last.bytes += size
         if frame.low_water:
-            self._mark(drafts, frame.type, frame.low_water)
+            self.mark(frame.type, frame.low_water)
 
-    @staticmethod
-    def _mark(drafts: list[_Draft], resource_type: ResourceType, low_water: str) -> None:
+    def mark(self, resource_type: ResourceType, low_water: str, generation: int | None = None) -> None:
+        """Says that a type is complete up to a resourceVersion with what was added; and how often it was restored."""
+        drafts = self._drafts.setdefault(resource_type.group_resource, [])
         if not drafts or drafts[-1].type != resource_type:
-            drafts.append(_Draft(resource_type, False, []))
+            drafts.append(_Draft(resource_type))
         drafts[-1].low_water = low_water
+        if generation is not None:
+            drafts[-1].generation = generation
 
-    async def flush(self) -> None:
+    async def flush(self, resource: GroupResource | None = None) -> None:
         """Commits what was added, and waits until it is durable; no sequence becomes durable by it.
+
+        Args:
+            resource: the type whose changes are committed; None for all types.
 
         Raises:
             SessionFenced, LedgerFull: from the ledger; some types may have been committed.
         """
+        if resource is not None:
+            await self._append_all(self._drafts.pop(resource, ()))
+            return
         drafts, self._drafts = self._drafts, {}
         if len(drafts) == 1:
             await self._append_all(*drafts.values())
@@ -106,7 +131,7 @@ class BatchRun:
         Raises:
             SessionFenced, LedgerFull: from the ledger; the sequence is not durable then.
         """
-        last = _Draft(resource_type, False, [])
+        last = _Draft(resource_type)
         if self._drafts:
             resource, drafts = self._drafts.popitem()
             last = drafts.pop()
@@ -115,10 +140,10 @@ class BatchRun:
         await self.flush()
         await self._append(last, sequence)
 
-    async def delete(self, resource_type: ResourceType, doomed: Iterable[Delete]) -> None:
+    async def delete(self, resource_type: ResourceType, doomed: Iterable[Delete], origin: Origin = _LIVE) -> None:
         """Commits deletions, behind everything that was added, as `flush` does."""
         await self.flush()
-        self.add(Changes(resource_type, tuple(doomed), in_snapshot=False))
+        self.add(Changes(resource_type, tuple(doomed), in_snapshot=origin.in_snapshot), origin)
         await self.flush()
 
     async def _append_all(self, drafts: Iterable[_Draft]) -> None:
@@ -133,6 +158,8 @@ class BatchRun:
             draft.type,
             tuple(draft.changes),
             draft.low_water,
-            draft.in_snapshot,
+            draft.origin.skips_older,
+            draft.origin.listed_version,
+            draft.generation,
         )
-        self._on_commit(draft.type, await self._ledger.append(batch))
+        self._on_commit(draft.type, await self._ledger.append(batch), draft.origin)

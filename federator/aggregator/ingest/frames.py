@@ -15,6 +15,7 @@ from federator.api.resource import GroupResource, ResourceType
 from federator.errors import InvalidInput
 from federator.v1 import ingest_pb2
 from federator.wire.body import BodyCodec, content_hash
+from federator.wire.digest import MAX_BITS, MAX_LEFT_OUT, Digest, bucket
 from federator.wire.resource_type import resource_type_from_proto, type_state_from_proto
 
 _NAME = re.compile(r"(?!\.{1,2}$)[^/%\x00-\x1f\x7f]{1,253}")
@@ -40,32 +41,94 @@ class Changes(msgspec.Struct, frozen=True):
         changes: at most MAX_CHANGES.
         in_snapshot: they are of a listing.
         low_water: resourceVersion up to which the type is complete with them, or "".
+        is_replayed: they have waited, and may be older than what is stored.
     """
 
     type: ResourceType
     changes: tuple[Change, ...]
     in_snapshot: bool
     low_water: str = ""
+    is_replayed: bool = False
+
+
+Names = frozenset[tuple[str, str]]
+"""Namespaces and names of objects, unchecked: some of them may have been refused for just that."""
+
+
+class PushedDigest(msgspec.Struct, frozen=True):
+    """What an agent says that its objects of a type add up to.
+
+    Attributes:
+        digest: number and sum.
+        left_out: objects that are in neither, at most MAX_LEFT_OUT.
+    """
+
+    digest: Digest
+    left_out: Names = frozenset()
 
 
 class SnapshotBegin(msgspec.Struct, frozen=True):
-    """A listing begins."""
+    """A listing begins.
+
+    Attributes:
+        type: the type.
+        resource_version: of the list; "" from agents that do not tell.
+        digest: of the listing; None where the agent streams all of it without waiting for a plan.
+        is_restored: the cluster was restored since the last listing.
+    """
 
     type: ResourceType
+    resource_version: str = ""
+    digest: PushedDigest | None = None
+    is_restored: bool = False
+
+
+class StateBuckets(msgspec.Struct, frozen=True):
+    """What the objects of a listing add up to, by bucket.
+
+    Attributes:
+        type: the type.
+        bits: of a key hash that tell its bucket.
+        sums: 2^bits of them.
+    """
+
+    type: ResourceType
+    bits: int
+    sums: tuple[int, ...]
+
+
+class StateItems(msgspec.Struct, frozen=True):
+    """The objects of a listing that are in some buckets, by their hashes.
+
+    Attributes:
+        type: the type.
+        bits: as in StateBuckets.
+        buckets: their numbers.
+        keys: key hashes, at most MAX_STATES, each of one of the buckets.
+        states: state hashes, one for each key.
+    """
+
+    type: ResourceType
+    bits: int
+    buckets: frozenset[int]
+    keys: tuple[int, ...]
+    states: tuple[int, ...]
 
 
 class SnapshotEnd(msgspec.Struct, frozen=True):
-    """A listing is complete, as of a resourceVersion."""
+    """A listing is complete, as of a resourceVersion, but for objects that exist and could not be sent."""
 
     type: ResourceType
     resource_version: str
+    left_out: Names = frozenset()
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """A type is complete up to a resourceVersion."""
+    """A type is complete up to a resourceVersion; with a digest, what it adds up to."""
 
     type: ResourceType
     resource_version: str
+    digest: PushedDigest | None = None
 
 
 class TypeStatus(msgspec.Struct, frozen=True):
@@ -76,10 +139,13 @@ class TypeStatus(msgspec.Struct, frozen=True):
     reason: str
 
 
-Frame = Changes | SnapshotBegin | SnapshotEnd | Bookmark | TypeStatus
+Frame = Changes | SnapshotBegin | StateBuckets | StateItems | SnapshotEnd | Bookmark | TypeStatus
 
 MAX_REASON = 1024
 """Characters of a reason that are kept."""
+
+MAX_STATES = 16384
+"""Objects in one StateItems frame: 256 KiB, compared in some 10 ms."""
 
 
 class ItemRefused(msgspec.Struct, frozen=True):
@@ -124,15 +190,22 @@ async def decode(
             resource_type = resource_type_from_proto(deltas.type)
             low_water = _version(deltas.resource_version) if deltas.resource_version else ""
             read = _ItemReader(resource_type, bodies).delta
-            return await _changes(resource_type, deltas.deltas, read, turn, in_snapshot=False, low_water=low_water)
+            changes, refused = await _changes(resource_type, deltas.deltas, read, turn, in_snapshot=False)
+            return msgspec.structs.replace(changes, low_water=low_water, is_replayed=deltas.replayed), refused
         case "snapshot_begin":
-            return SnapshotBegin(resource_type_from_proto(request.snapshot_begin.type)), []
+            return _begin(request.snapshot_begin), []
+        case "state_buckets":
+            return _buckets(request.state_buckets), []
+        case "state_items":
+            return _states(request.state_items), []
         case "snapshot_end":
             end = request.snapshot_end
-            return SnapshotEnd(resource_type_from_proto(end.type), _version(end.resource_version)), []
+            left_out = _names(end.left_out)
+            return SnapshotEnd(resource_type_from_proto(end.type), _version(end.resource_version), left_out), []
         case "bookmark":
             mark = request.bookmark
-            return Bookmark(resource_type_from_proto(mark.type), _version(mark.resource_version)), []
+            digest = _digest(mark.digest) if mark.HasField("digest") else None
+            return Bookmark(resource_type_from_proto(mark.type), _version(mark.resource_version), digest), []
         case "type_status":
             status = request.type_status
             state = type_state_from_proto(status.state)
@@ -147,6 +220,50 @@ def proofs(heartbeat: ingest_pb2.Heartbeat) -> Iterable[Proof]:
         yield Proof(GroupResource(proof.group, proof.resource), proof.age_ms / 1000)
 
 
+def _begin(begin: ingest_pb2.SnapshotBegin) -> SnapshotBegin:
+    return SnapshotBegin(
+        resource_type_from_proto(begin.type),
+        _version(begin.resource_version) if begin.resource_version else "",
+        _digest(begin.digest) if begin.HasField("digest") else None,
+        begin.restored,
+    )
+
+
+def _digest(digest: ingest_pb2.Digest) -> PushedDigest:
+    if len(digest.left_out) > MAX_LEFT_OUT:
+        raise InvalidInput("left_out", f"{len(digest.left_out)} objects", f"at most {MAX_LEFT_OUT}, else no digest")
+    return PushedDigest(Digest(digest.count, digest.sum), _names(digest.left_out))
+
+
+def _names(objects: Iterable[ingest_pb2.ObjectName]) -> Names:
+    return frozenset((each.namespace, each.name) for each in objects)
+
+
+def _buckets(buckets: ingest_pb2.StateBuckets) -> StateBuckets:
+    if buckets.bits > MAX_BITS:
+        raise InvalidInput("bits", buckets.bits, f"at most {MAX_BITS}")
+    if len(buckets.sums) != 1 << buckets.bits:
+        raise InvalidInput("sums", f"{len(buckets.sums)} of them", f"{1 << buckets.bits}, with {buckets.bits} bits")
+    return StateBuckets(resource_type_from_proto(buckets.type), buckets.bits, tuple(buckets.sums))
+
+
+def _states(items: ingest_pb2.StateItems) -> StateItems:
+    bits = items.bits
+    if bits > MAX_BITS:
+        raise InvalidInput("bits", bits, f"at most {MAX_BITS}")
+    if len(items.keys) > MAX_STATES:
+        raise InvalidInput("keys", f"{len(items.keys)} of them", f"at most {MAX_STATES}")
+    if len(items.states) != len(items.keys):
+        raise InvalidInput("states", f"{len(items.states)} of them", f"one for each of the {len(items.keys)} keys")
+    if len(items.buckets) > 1 << bits:
+        raise InvalidInput("buckets", f"{len(items.buckets)} of them", f"at most {1 << bits}, with {bits} bits")
+    buckets, keys = frozenset(items.buckets), tuple(items.keys)
+    for key in keys:
+        if bucket(key, bits) not in buckets:
+            raise InvalidInput("keys", f"one of bucket {bucket(key, bits)}", "those of the buckets that are named")
+    return StateItems(resource_type_from_proto(items.type), bits, buckets, keys, tuple(items.states))
+
+
 async def _changes(
     resource_type: ResourceType,
     items: Collection[_Item],
@@ -154,7 +271,6 @@ async def _changes(
     turn: Callable[[], Awaitable[None]],
     *,
     in_snapshot: bool,
-    low_water: str = "",
 ) -> tuple[Changes, list[ItemRefused]]:
     if len(items) > MAX_CHANGES:
         raise InvalidInput("frame", f"{len(items)} items", f"at most {MAX_CHANGES}")
@@ -167,7 +283,7 @@ async def _changes(
             changes.append(read(item))
         except InvalidInput as error:
             refused.append(_refusal(item, error))
-    return Changes(resource_type, tuple(changes), in_snapshot, low_water), refused
+    return Changes(resource_type, tuple(changes), in_snapshot), refused
 
 
 def _refusal(item: ingest_pb2.PushedObject | ingest_pb2.Delta, error: InvalidInput) -> ItemRefused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from federator.api.cluster import ClusterID
@@ -17,4 +18,8 @@ class FreshnessSink(Protocol):
 
     def proved(self, cluster_id: ClusterID, resource: GroupResource, age_seconds: float) -> None:
         """The cluster's apiserver gave a sign for a type, so many seconds ago."""
+        ...
+
+    def unread_groups(self, cluster_id: ClusterID, groups: Collection[str]) -> None:
+        """The cluster's agent cannot discover the types of these API groups, and of no others; unchecked."""
         ...

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import grpc
@@ -13,16 +14,19 @@ import structlog
 from federator.aggregator.ingest.freshness_sink import FreshnessSink
 from federator.aggregator.ingest.identity import peer_cluster_id
 from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle, Opened
-from federator.aggregator.ingest.session import Session, SessionCounts
+from federator.aggregator.ingest.session import Session
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ingest.shared import Shared
+from federator.aggregator.ingest.stored_digests import StoredDigests
 from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import ClusterRecord
+from federator.aggregator.ledger.records import ClusterRecord, TypeRecord
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.resource import GroupResource
 from federator.errors import FederatorError, InvalidInput
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.body import Dictionary
+from federator.wire.digest import PROTOCOL
 from federator.wire.resource_type import resource_type_from_proto, resource_type_to_proto
 from federator.wire.status import aio_error_boundary
 
@@ -43,6 +47,9 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         lifecycle: ClusterLifecycle,
         freshness: FreshnessSink,
         settings: IngestSettings | None = None,
+        *,
+        digests: StoredDigests,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Serves once it is added to a server.
 
@@ -50,13 +57,16 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             ledger: what is appended to.
             lifecycle: decides who is let in.
             freshness: hears of signs of life.
-            settings: window, heartbeat, deadline of Hello; None for the defaults.
+            settings: window, heartbeat, deadline of Hello, places for listings; None for the defaults.
+            digests: of what is stored.
+            clock: monotonic seconds; what is done about digests that differ goes by it.
         """
         self._ledger = ledger
         self._lifecycle = lifecycle
         self._freshness = freshness
         self._settings = settings or IngestSettings()
-        self._counts = SessionCounts()
+        self._shared = Shared(ledger, lifecycle, freshness, digests, self._settings, clock=clock)
+        lifecycle.on_departed(self.forget)
         self._open: set[_SessionEnd] = set()
         self._sessions: set[Session] = set()
         self._ends: Counter[str] = Counter()
@@ -74,6 +84,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         except FederatorError as error:
             self._refusals[error.reason] += 1
             raise
+        self._freshness.unread_groups(cluster_id, hello.unread_groups)
         await self._serve(opened, context, end, frozenset(hello.dictionary_ids))
 
     def close(self) -> None:
@@ -92,22 +103,24 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         for session in self._sessions:
             session.request_listing(cluster_id, resource)
 
-    def statistics(self) -> Mapping[str, object]:
-        """Sessions open, and totals.
+    def forget(self, cluster_id: ClusterID) -> None:
+        """Drops what was counted of a cluster that has left."""
+        self._shared.counts.forget(cluster_id)
+        self._shared.mismatches.forget(cluster_id)
 
-        `session_ends` by reason ("goodbye", "broken", "stopped", or the error's), `refusals` of Hello by reason,
-        `deltas` by (cluster, type, ADDED | MODIFIED | DELETED), `bytes` and `frames` by cluster, `rejected` frames and
-        items by (cluster, reason), `snapshots` by (cluster, "completed" | "restarted" | "broken").
+    def statistics(self) -> Mapping[str, object]:
+        """Sessions open, types whose digests differ, and totals.
+
+        `session_ends` by reason ("goodbye", "broken", "stopped", or the error's), `refusals` of Hello by reason; the
+        others are those of SessionCounts and of Admission.
         """
         return {
             "sessions": len(self._open),
             "session_ends": dict(self._ends),
             "refusals": dict(self._refusals),
-            "deltas": dict(self._counts.deltas),
-            "bytes": dict(self._counts.bytes),
-            "frames": dict(self._counts.frames),
-            "rejected": dict(self._counts.rejected),
-            "snapshots": dict(self._counts.snapshots),
+            "mismatches": len(self._shared.mismatches),
+            **self._shared.counts.statistics(),
+            **self._shared.admission.statistics(),
         }
 
     async def _hello(self, context: Context) -> ingest_pb2.Hello:
@@ -129,16 +142,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             end(None)
         try:
             await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened, dictionary_ids)))
-            session = Session(
-                context,
-                record,
-                ledger=self._ledger,
-                lifecycle=self._lifecycle,
-                freshness=self._freshness,
-                settings=self._settings,
-                counts=self._counts,
-                ended=end.future,
-            )
+            session = Session(context, record, self._shared, end.future)
             for dictionary in self._ledger.bodies.newest().values():
                 if dictionary.dictionary_id not in dictionary_ids:
                     session.offer(dictionary)
@@ -170,7 +174,16 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             heartbeat_interval_ms=int(self._settings.heartbeat_interval * 1000),
             held_types=map(resource_type_to_proto, opened.held_types),
             dictionary_ids=filter(self._ledger.bodies.__contains__, dictionary_ids),
+            protocol=PROTOCOL,
+            floors=map(_floor, self._ledger.types(opened.record.cluster_id)),
         )
+
+
+def _floor(record: TypeRecord) -> ingest_pb2.TypeFloor:
+    group, resource = record.type.group_resource
+    return ingest_pb2.TypeFloor(
+        group=group, resource=resource, resource_version=record.low_water, generation=record.generation
+    )
 
 
 class _SessionEnd:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from typing import Protocol
 
 import msgspec
-import structlog
 
 from federator._aio.task_group import task_group
 from federator.aggregator.ingest.batches import BatchRun
@@ -18,30 +17,29 @@ from federator.aggregator.ingest.frames import (
     ItemRefused,
     SnapshotBegin,
     SnapshotEnd,
+    StateBuckets,
+    StateItems,
     TypeStatus,
     decode,
     proofs,
 )
-from federator.aggregator.ingest.freshness_sink import FreshnessSink
-from federator.aggregator.ingest.lifecycle import ClusterLifecycle
-from federator.aggregator.ingest.settings import IngestSettings
-from federator.aggregator.ingest.snapshot import Snapshot
-from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import ClusterRecord, Commit, Delete, ObjectEntry
-from federator.api.cluster import ClusterID, TypeState
-from federator.api.resource import GroupResource, ResourceType
-from federator.errors import InvalidInput, LedgerCorrupt
+from federator.aggregator.ingest.listings import Listings
+from federator.aggregator.ingest.shared import Shared
+from federator.aggregator.ledger.records import ClusterRecord, Delete
+from federator.api.cluster import STATES_DIFFER, ClusterID, TypeState
+from federator.api.resource import GroupResource
 from federator.v1 import ingest_pb2
 from federator.wire.body import Dictionary
 from federator.wire.dictionary import dictionary_to_proto
-
-log = structlog.get_logger(__name__)
 
 RUN_BYTES = 1024 * 1024
 """Bytes of frames that are committed as one run, and acknowledged together."""
 
 MAX_NACKS = 1000
 """Nacks that wait to be sent; more are counted and dropped, the oldest first."""
+
+MAX_ANSWERS = 16
+"""Answers to frames that wait to be sent; then committing waits. One has up to 64 Ki positions, in some 200 KB."""
 
 OBJECT_MALFORMED = "OBJECT_MALFORMED"
 SEQUENCE_GAP = "SEQUENCE_GAP"
@@ -55,25 +53,6 @@ class Stream(Protocol):
 
     async def write(self, message: ingest_pb2.PushResponse) -> None:
         """Sends a message, waiting while the peer takes none."""
-
-
-class SessionCounts:
-    """Totals over all sessions of one process, by cluster."""
-
-    def __init__(self) -> None:
-        self.deltas: Counter[tuple[ClusterID, str, str]] = Counter()
-        self.bytes: Counter[ClusterID] = Counter()
-        self.frames: Counter[ClusterID] = Counter()
-        self.rejected: Counter[tuple[ClusterID, str]] = Counter()
-        self.snapshots: Counter[tuple[ClusterID, str]] = Counter()
-
-    def committed(self, resource_type: ResourceType, commit: Commit) -> None:
-        """Counts the object changes of a commit."""
-        of_objects = [entry for entry in commit.entries if isinstance(entry, ObjectEntry)]
-        if of_objects:
-            cluster_id, name = of_objects[0].key.cluster_id, str(resource_type.group_resource)
-            for entry_type, number in Counter([entry.type for entry in of_objects]).items():
-                self.deltas[cluster_id, name, entry_type.name] += number
 
 
 class _Received(msgspec.Struct, frozen=True):
@@ -97,12 +76,7 @@ class Session:
         self,
         stream: Stream,
         record: ClusterRecord,
-        *,
-        ledger: Ledger,
-        lifecycle: ClusterLifecycle,
-        freshness: FreshnessSink,
-        settings: IngestSettings,
-        counts: SessionCounts,
+        shared: Shared,
         ended: asyncio.Future[None],
     ) -> None:
         """Reads nothing yet.
@@ -110,27 +84,29 @@ class Session:
         Args:
             stream: the agent's.
             record: of the cluster, with this session's term.
-            ledger: what is appended to.
-            lifecycle: told of everything that concerns states.
-            freshness: told of proofs.
-            settings: window and heartbeat.
-            counts: where it counts.
+            shared: what it works with.
             ended: ends the session from outside, with an error or without.
         """
         self._stream = stream
         self._cluster_id = record.cluster_id
         self._term = record.term
-        self._ledger = ledger
-        self._lifecycle = lifecycle
-        self._freshness = freshness
-        self._settings = settings
-        self._counts = counts
+        self._ledger = shared.ledger
+        self._lifecycle = shared.lifecycle
+        self._freshness = shared.freshness
+        self._settings = shared.settings
+        self._counts = shared.counts
         self._ended = ended
+        self._listings = Listings(
+            record,
+            shared,
+            send=self._answer,
+            request_listing=lambda resource: self.request_listing(record.cluster_id, resource),
+        )
         self._expected = record.durable_sequence + 1
         self._is_past_gap = False
         self._received: deque[_Received] = deque()
         self._received_bytes = 0
-        self._snapshots: dict[GroupResource, Snapshot] = {}
+        self._answers: deque[ingest_pb2.PushResponse] = deque()
         self._nacks: deque[ingest_pb2.Nack] = deque(maxlen=MAX_NACKS)
         self._dictionaries: deque[Dictionary] = deque()
         self._wanted_listings: dict[GroupResource, None] = {}
@@ -141,6 +117,7 @@ class Session:
         self._readable = asyncio.Event()
         self._committable = asyncio.Event()
         self._sendable = asyncio.Event()
+        self._answerable = asyncio.Event()
 
     async def run(self) -> None:
         """Serves the stream until the agent has said goodbye and everything is acknowledged, or until it is ended.
@@ -163,8 +140,7 @@ class Session:
         except _Ended:
             return
         finally:
-            for _ in self._snapshots:
-                self._counts.snapshots[self._cluster_id, "broken"] += 1
+            self._listings.close()
 
     def offer(self, dictionary: Dictionary) -> None:
         """Gives the agent a dictionary, if it collects the type."""
@@ -175,7 +151,7 @@ class Session:
     def request_listing(self, cluster_id: ClusterID, resource: GroupResource) -> None:
         """Asks the agent to list a type anew, if it is the cluster's, collects the type and is not listing it."""
         is_ours = cluster_id == self._cluster_id and self._lifecycle.collects(cluster_id, resource)
-        if is_ours and resource not in self._snapshots:
+        if is_ours and resource not in self._listings:
             self._wanted_listings[resource] = None
             self._sendable.set()
 
@@ -192,14 +168,15 @@ class Session:
             self._counts.bytes[self._cluster_id] += size
             self._counts.frames[self._cluster_id] += 1
             if request.HasField("heartbeat"):
-                self._take_proofs(request.heartbeat)
+                self._take_heartbeat(request.heartbeat)
             elif self._is_next(request.sequence):
                 frame, refused = await decode(request, self._ledger.bodies, self._ledger.turn)
                 await self._queue(_Received(request.sequence, frame, tuple(refused), size))
         self._is_read = True
         self._committable.set()
 
-    def _take_proofs(self, heartbeat: ingest_pb2.Heartbeat) -> None:
+    def _take_heartbeat(self, heartbeat: ingest_pb2.Heartbeat) -> None:
+        self._freshness.unread_groups(self._cluster_id, heartbeat.unread_groups)
         for proof in proofs(heartbeat):
             if self._lifecycle.collects(self._cluster_id, proof.resource):
                 self._freshness.proved(self._cluster_id, proof.resource, proof.age)
@@ -257,72 +234,39 @@ class Session:
         return run
 
     async def _commit_run(self, run: list[_Received]) -> None:
-        batches = BatchRun(self._ledger, self._cluster_id, self._term, self._counts.committed)
+        batches = BatchRun(self._ledger, self._cluster_id, self._term, self._listings.committed)
         for received in run:
+            await self._wait_answerable()
             match received.frame:
                 case Changes() as changes:
-                    self._note_names(changes, received.refused)
-                    batches.add(changes)
+                    batches.add(changes, self._listings.note(changes, received.refused))
                     self._nack_items(received)
                 case Bookmark() as bookmark:
-                    batches.add(bookmark)
-                case SnapshotBegin(resource_type):
-                    await self._begin_snapshot(resource_type)
+                    await self._listings.bookmark(bookmark, batches)
+                case SnapshotBegin() as begin:
+                    await self._listings.begin(begin, received.sequence, batches)
+                case StateBuckets() as buckets:
+                    await self._listings.compare_buckets(buckets, received.sequence, batches)
+                case StateItems() as items:
+                    self._listings.compare_states(items, received.sequence)
                 case SnapshotEnd() as end:
-                    await self._end_snapshot(end, batches)
+                    await self._listings.end(end, batches)
                 case TypeStatus() as status:
                     await self._take_status(status, batches)
         await batches.finish(run[-1].sequence, run[-1].frame.type)
 
-    def _note_names(self, changes: Changes, refused: tuple[ItemRefused, ...]) -> None:
-        snapshot = self._snapshots.get(changes.type.group_resource)
-        if snapshot is None:
-            if changes.in_snapshot:
-                raise InvalidInput("snapshot_items", changes.type, "items of a listing that has begun")
-            return
-        snapshot.name(changes.changes)
-        for item in refused:
-            snapshot.refused(item.namespace, item.name)
-
-    async def _begin_snapshot(self, resource_type: ResourceType) -> None:
-        resource = resource_type.group_resource
-        if self._snapshots.pop(resource, None) is not None:
-            self._counts.snapshots[self._cluster_id, "restarted"] += 1
-        self._snapshots[resource] = Snapshot(resource_type)
-        await self._lifecycle.type_begun(self._cluster_id, self._term, resource_type)
-
-    async def _end_snapshot(self, end: SnapshotEnd, batches: BatchRun) -> None:
-        """Only here is it known what is gone; only after its deletion is durable is the type LIVE."""
-        resource = end.type.group_resource
-        snapshot = self._snapshots.pop(resource, None)
-        if snapshot is None:
-            raise InvalidInput("snapshot_end", end.type, "the end of a listing that has begun")
-        await batches.flush()
-        held = self._ledger.keys(self._cluster_id, resource)
-        doomed = list(snapshot.doomed(held, end.resource_version, self._version_of))
-        await batches.delete(end.type, doomed)
-        batches.add(Bookmark(end.type, end.resource_version))
-        await batches.flush()
-        await self._lifecycle.type_told(self._cluster_id, self._term, end.type, TypeState.LIVE)
-        self._counts.snapshots[self._cluster_id, "completed"] += 1
-
-    def _version_of(self, revision: int) -> str:
-        try:
-            entry = self._ledger.entry(revision)
-        except LedgerCorrupt:
-            return ""
-        return entry.resource_version if entry else ""
-
     async def _take_status(self, status: TypeStatus, batches: BatchRun) -> None:
-        resource = status.type.group_resource
+        resource, state, reason = status.type.group_resource, status.state, status.reason
         await batches.flush()
-        if status.state in {TypeState.ABSENT, TypeState.NOT_COLLECTED}:
-            self._snapshots.pop(resource, None)
+        if state in {TypeState.ABSENT, TypeState.NOT_COLLECTED}:
+            self._listings.drop(resource)
             keys = self._ledger.keys(self._cluster_id, resource)
             await batches.delete(status.type, [Delete(key.namespace, key.name) for key in keys])
-        await self._lifecycle.type_told(self._cluster_id, self._term, status.type, status.state, status.reason)
+        elif state is TypeState.LIVE and self._listings.differs(resource):  # its apiserver is well, what is here is not
+            state, reason = TypeState.STALE, STATES_DIFFER
+        await self._lifecycle.type_told(self._cluster_id, self._term, status.type, state, reason)
 
-    # Sending: acknowledgements, refusals, dictionaries, heartbeats.
+    # Sending: acknowledgements, refusals, answers, dictionaries, heartbeats.
 
     async def _send(self) -> None:
         """The only writer of the stream; ends once everything that was read is acknowledged."""
@@ -336,6 +280,9 @@ class Session:
             if self._told < self._acknowledged:
                 self._told = self._acknowledged
                 await self._stream.write(ingest_pb2.PushResponse(ack=ingest_pb2.Ack(sequence=self._told)))
+            while self._answers:
+                await self._stream.write(self._answers.popleft())
+                self._answerable.set()
             if is_last:
                 return
             while self._dictionaries:
@@ -351,6 +298,15 @@ class Session:
                 next_beat = loop.time() + self._settings.heartbeat_interval
                 await self._stream.write(ingest_pb2.PushResponse(heartbeat=ingest_pb2.Heartbeat()))
             await _wait_until(self._sendable, next_beat)
+
+    def _answer(self, answer: ingest_pb2.PushResponse) -> None:
+        self._answers.append(answer)
+        self._sendable.set()
+
+    async def _wait_answerable(self) -> None:
+        while len(self._answers) >= MAX_ANSWERS:
+            self._answerable.clear()
+            await self._answerable.wait()
 
     def _nack_items(self, received: _Received) -> None:
         for item in received.refused:

@@ -12,19 +12,19 @@ it depends on the table:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from federator.aggregator.ledger.planning import Head, Plan, View
-from federator.aggregator.ledger.records import Commit, TypeEntry, TypeRecord
+from federator.aggregator.ledger.records import LOST as LOST
+from federator.aggregator.ledger.records import Commit, DigestChange, TypeEntry, TypeRecord
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-
-LOST = -1
-"""Fingerprint in the head of an object whose state is lost. Fingerprints are not negative, so none equals it."""
+from federator.wire.digest import key_hash, leaf
 
 STATE_LOST = "the ledger lost states of this type to damage; listing anew"
 """Reason of a type that is SYNCING until its agent has listed it. It is kept with the type, and so it is how a session
@@ -118,19 +118,25 @@ class Damage:
         return sum(map(len, self._lost.values()))
 
 
-def plan_loss(view: View, lost: Mapping[ObjectKey, int], now_ms: int) -> Plan:
+def plan_loss(view: View, lost: Mapping[ObjectKey, int], now_ms: int, unread: Container[int] = ()) -> Plan:
     """Plans that the states of present objects are lost: nothing is said of the objects, their types are SYNCING.
 
     Args:
         view: what is stored.
         lost: revision of the damaged entry by key; a key that has a newer state by now is left out.
         now_ms: the time.
+        unread: revisions of entries that whoever loaded the ledger could not read either, so that no digest has them.
     """
     heads: dict[ObjectKey, Head | None] = {}
+    counts: Counter[tuple[ClusterID, GroupResource]] = Counter()
+    sums: Counter[tuple[ClusterID, GroupResource]] = Counter()
     for key, revision in lost.items():
         head = view.head(key)
         if head is not None and head.revision == revision:
             heads[key] = msgspec.structs.replace(head, fingerprint=LOST)
+            if head.fingerprint != LOST and revision not in unread:
+                counts[key.cluster_id, key.group_resource] -= 1
+                sums[key.cluster_id, key.group_resource] -= leaf(key_hash(key.namespace, key.name), head.fingerprint)
     time_ms, revision = max(view.time_ms, now_ms), view.revision
     entries: list[TypeEntry] = []
     types: list[TypeRecord] = []
@@ -145,4 +151,6 @@ def plan_loss(view: View, lost: Mapping[ObjectKey, int], now_ms: int) -> Plan:
             entries.append(TypeEntry(revision, time_ms, cluster_id, record.type, TypeState.SYNCING, STATE_LOST))
         if record.low_water:
             low_water.append((cluster_id, resource, ""))
-    return Plan(Commit(revision, tuple(entries), tuple(low_water)), time_ms, types=tuple(types), heads=heads)
+    digests = tuple(DigestChange(*of, count, sums[of]) for of, count in counts.items())
+    commit = Commit(revision, tuple(entries), tuple(low_water), digests=digests)
+    return Plan(commit, time_ms, types=tuple(types), heads=heads)

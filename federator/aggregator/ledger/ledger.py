@@ -6,8 +6,9 @@ Promises of every driver, checked by one contract suite:
   rebuilt ledger (a new one starts at seconds since 1970 x 2^20). They stay below 2^53.
 - *Atomic*: a batch is committed whole or not at all.
 - *Durable before it is told*: `append` returns, and `on_commit` is called, after the driver's medium has it.
-- *In order*: `on_commit` sees every commit that has entries or low water once, in revision order, on the event loop,
-  before the call that made it returns. Calls take effect in the order in which they were made.
+- *In order*: `on_commit` sees every commit that has entries, low water or digests once, in revision order, on the event
+  loop, before the call that made it returns. Calls take effect in the order in which they were made.
+- *Summed up*: what the `digests` of all commits add up to is the digest of what `keys` gives, without what is LOST.
 - *Idempotent*: a batch whose sequence is already durable for its agent instance commits nothing. Sequence 0 is not
   numbered: it is never a duplicate and makes no sequence durable.
 - *Fenced*: a batch of an older term than the cluster's newest session raises `SessionFenced`.
@@ -33,6 +34,9 @@ from federator.api.cursor import CursorCodec
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.wire.body import BodyCodec, Dictionary
+
+KEYS_PER_SLICE = 512
+"""Keys in one slice of `key_slices`: some 2 ms with what is done about each."""
 
 CommitListener = Callable[[Commit], None]
 """Called on the event loop for every commit, in order; must not raise or block."""
@@ -72,7 +76,7 @@ class Ledger(Protocol):
         otherwise. State, reason and since_ms of `wanted` are ignored: a new member is committed as JOINING.
 
         A member that comes back after REMOVED starts anew, with any UID: it is JOINING, nothing of its former agent's
-        sequences counts, and its types are NOT_COLLECTED without low water. So a cluster takes over the ID of another
+        sequences counts, and its types are ABSENT without low water. So a cluster takes over the ID of another
         one by REMOVED, deleting batches, and a new session.
 
         Raises:
@@ -169,6 +173,17 @@ class Ledger(Protocol):
 
     def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
         """Iterates the present objects of one type in one cluster, at one revision, as `present` does."""
+        ...
+
+    def key_slices(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[Sequence[StoredKey]]:
+        """Iterates the same in slices of at most `KEYS_PER_SLICE`, between which others may have their turn.
+
+        Each object that is present all the while is in one slice; those that are changed meanwhile may be in any state.
+        """
+        ...
+
+    def stored(self, key: ObjectKey) -> StoredKey | None:
+        """Returns what `keys` has of one object, or None where it is not present."""
         ...
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:

@@ -21,7 +21,7 @@ from federator.aggregator.ledger.damage import STATE_LOST, Damage, plan_loss
 from federator.aggregator.ledger.files import sync_folder, take_lock
 from federator.aggregator.ledger.floor import Floor, Mark
 from federator.aggregator.ledger.histogram import DurationHistogram
-from federator.aggregator.ledger.ledger import CommitListener
+from federator.aggregator.ledger.ledger import KEYS_PER_SLICE, CommitListener
 from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.planning import (
@@ -109,6 +109,7 @@ class LmdbLedger:
         self._clock = clock
         self._listener: CommitListener | None = None
         self._batches = 0
+        self._unread: set[int] = set()  # revisions of the newest states that `present` left out
         self._bodies = BodyCodec()
         self.damage = Damage()
         self.failure: LedgerError | None = None
@@ -301,8 +302,14 @@ class LmdbLedger:
 
         Objects whose state is damaged are left out; `mend` then tells what that means.
         """
+
+        def damaged(error: LedgerCorrupt) -> None:
+            self._note(error)
+            if error.table == "log":
+                self._unread.add(codec.decode_revision(error.key))
+
         with self._reading() as reader:
-            for entry in reader.present(self._note, self.damage.lose):
+            for entry in reader.present(damaged, self.damage.lose):
                 if isinstance(entry, ObjectEntry):
                     yield entry
 
@@ -310,6 +317,20 @@ class LmdbLedger:
         """As the seam says; all keys are read at once, some 2 µs each."""
         with self._reading() as reader:
             return iter(list(reader.keys(cluster_id, resource)))
+
+    def key_slices(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[Sequence[StoredKey]]:
+        """As the seam says; each slice in a read transaction of its own."""
+        after: bytes | None = b""
+        while after is not None:
+            with self._reading() as reader:
+                keys, after = reader.slice_of_keys(cluster_id, resource, after, KEYS_PER_SLICE)
+            yield keys
+
+    def stored(self, key: ObjectKey) -> StoredKey | None:
+        """As the seam says."""
+        with self._reading() as reader:
+            head = reader.head(key)
+        return None if head is None else StoredKey(key.namespace, key.name, head.revision, head.fingerprint)
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """As the seam says."""
@@ -378,7 +399,7 @@ class LmdbLedger:
         with self._noting():
             lost = await asyncio.to_thread(find_heads, self._tables, revisions)
         plan = await self._submit(
-            lambda writer: _written(writer, plan_loss(writer, lost, self._now_ms())),
+            lambda writer: _written(writer, plan_loss(writer, lost, self._now_ms(), self._unread)),
             self._tell,
             cost=_STATE_BYTES * len(revisions),
         )

@@ -7,9 +7,10 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from federator.aggregator.ledger.histogram import DurationHistogram
-from federator.aggregator.ledger.ledger import CommitListener
+from federator.aggregator.ledger.ledger import KEYS_PER_SLICE, CommitListener
 from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.planning import (
     Head,
@@ -209,7 +210,18 @@ class MemoryLedger:
     def keys(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[StoredKey]:
         """As the seam says; the revision is that of the call."""
         heads = self._present.heads_of(cluster_id, resource)
-        return iter([StoredKey(namespace, name, head.revision) for (namespace, name), head in heads.items()])
+        return iter([_stored_key(names, head) for names, head in heads.items()])
+
+    def key_slices(self, cluster_id: ClusterID, resource: GroupResource) -> Iterator[Sequence[StoredKey]]:
+        """As the seam says; at the revision of the call."""
+        keys = self.keys(cluster_id, resource)
+        while taken := list(islice(keys, KEYS_PER_SLICE)):
+            yield taken
+
+    def stored(self, key: ObjectKey) -> StoredKey | None:
+        """As the seam says."""
+        head = self._present.head(key)
+        return None if head is None else _stored_key((key.namespace, key.name), head)
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """As the seam says."""
@@ -278,6 +290,10 @@ class MemoryLedger:
             self._listener(plan.commit)
         self._durations.observe(time.perf_counter() - started)
         return plan.commit
+
+
+def _stored_key(names: tuple[str, str], head: Head) -> StoredKey:
+    return StoredKey(*names, head.revision, head.fingerprint)
 
 
 def _bytes_of(entries: Sequence[Entry]) -> int:

@@ -14,12 +14,14 @@ from xxhash import xxh3_64_intdigest
 
 from federator.aggregator.ledger.indexed_state import UNKNOWN, IndexedState
 from federator.aggregator.ledger.records import (
+    LOST,
     MAX_CHANGES,
     Batch,
     ClusterEntry,
     ClusterRecord,
     Commit,
     Delete,
+    DigestChange,
     Entry,
     EntryType,
     ObjectEntry,
@@ -30,7 +32,7 @@ from federator.aggregator.ledger.records import (
 from federator.api.cluster import ClusterID, ClusterState, TypeState, is_stand_in, parse_cluster_id
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
-from federator.api.resource_version import is_older
+from federator.api.resource_version import compare, is_older
 from federator.errors import (
     ClusterUIDChanged,
     ClusterUIDKnown,
@@ -43,6 +45,7 @@ from federator.errors import (
     UnknownCluster,
 )
 from federator.wire.body import Dictionary
+from federator.wire.digest import key_hash, leaf, state_hash
 
 _MAX_GROUP = 253
 _MAX_RESOURCE = 63
@@ -55,7 +58,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     Attributes:
         revision: of its newest entry.
-        fingerprint: of its state as a whole; an equal one says that nothing has changed.
+        fingerprint: of its state as a whole, the state hash of digests; an equal one says that nothing has changed.
         identity: of its UID and what the indexes hold; an equal one says that neither has changed.
     """
 
@@ -68,17 +71,9 @@ def head_of(revision: int, state: State) -> Head:
     """The head of an object that took a state at a revision."""
     return Head(
         revision,
-        fingerprint(state.content_hash, state.api_version, state.uid),
+        state_hash(state.content_hash, state.api_version, state.uid),
         identity(state.uid, state.indexed),
     )
-
-
-def fingerprint(content_hash: int, api_version: str, uid: str) -> int:
-    """One number for the content, version and identity of an object.
-
-    The content has the other two in it, where it is what an apiserver serves; an agent may send anything.
-    """
-    return xxh3_64_intdigest(f"{api_version} {uid}".encode(), content_hash)
 
 
 def identity(uid: str, indexed: IndexedState) -> int:
@@ -189,7 +184,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_told(self) -> bool:
         """Whether the commit has anything for the listener."""
-        return bool(self.commit.entries or self.commit.low_water)
+        return bool(self.commit.entries or self.commit.low_water or self.commit.digests)
 
 
 class _Draft:
@@ -206,6 +201,9 @@ class _Draft:
         self.states: dict[ObjectKey, State] = {}
         self.before: dict[int, IndexedState] = {}
         self.deletions: dict[ObjectKey, int] = {}
+        self.digests: tuple[DigestChange, ...] = ()
+        self.count = self.sum = 0  # by which the digest of the batch's type changes
+        self.has_gone_back = False
 
     def next_revision(self) -> int:
         self.revision += 1
@@ -232,7 +230,14 @@ class _Draft:
 
     def plan(self) -> Plan:
         return Plan(
-            Commit(self.revision, tuple(self.entries), tuple(self.low_water), self.before),
+            Commit(
+                self.revision,
+                tuple(self.entries),
+                tuple(self.low_water),
+                self.before,
+                self.digests,
+                self.has_gone_back,
+            ),
             self.time_ms,
             self.cluster,
             tuple(self.types.values()),
@@ -302,9 +307,12 @@ def _join(draft: _Draft, view: View, wanted: ClusterRecord, removed: ClusterReco
     draft.set_cluster(joining, removed.state if removed else None)
     for record in view.types(wanted.cluster_id) if removed else ():
         # What was said of the removed cluster's types says nothing of the one that joins.
-        forgotten = msgspec.structs.replace(record, low_water="")
-        if record.state is not TypeState.NOT_COLLECTED:
-            forgotten = msgspec.structs.replace(forgotten, state=TypeState.NOT_COLLECTED, reason="cluster joined anew")
+        forgotten = draft.types[record.type.group_resource] = msgspec.structs.replace(
+            record, low_water="", generation=0
+        )
+        if record.state is not TypeState.ABSENT:
+            # Its agent tells of every type that it has; until it is LIVE, nothing counts as ABSENT.
+            forgotten = msgspec.structs.replace(forgotten, state=TypeState.ABSENT, reason="cluster joined anew")
             draft.set_type(forgotten)
         if record.low_water:
             draft.set_low_water(forgotten, "")
@@ -331,6 +339,9 @@ def plan_append(view: View, batch: Batch, now_ms: int) -> Plan:
         record = TypeRecord(batch.cluster_id, batch.type)
         draft.set_type(record)
     _plan_changes(draft, view, batch)
+    if batch.generation is not None and batch.generation != record.generation:
+        record = msgspec.structs.replace(record, generation=batch.generation)
+        draft.types[record.type.group_resource] = record
     if batch.low_water and batch.low_water != record.low_water:
         draft.set_low_water(record, batch.low_water)
     return draft.plan()
@@ -367,6 +378,8 @@ def _plan_changes(draft: _Draft, view: View, batch: Batch) -> None:
             _plan_put(draft, view, batch, key, change, head)
         elif head is not None:
             _plan_deletion(draft, key, head, _state(draft, view, key, head))
+    if draft.count or draft.sum:
+        draft.digests = (DigestChange(cluster_id, batch.type.group_resource, draft.count, draft.sum),)
 
 
 class _Unreadable(msgspec.Struct, frozen=True):
@@ -393,20 +406,23 @@ def _state(draft: _Draft, view: View, key: ObjectKey, head: Head) -> State:
 
 def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put, head: Head | None) -> None:
     api_version, uid = batch.type.api_version, put.uid
-    mark = fingerprint(put.content_hash, api_version, uid)
+    mark = state_hash(put.content_hash, api_version, uid)
     if head is not None and head.fingerprint == mark:
         return
     kind = identity(uid, put.indexed)
     before = put.indexed  # which an equal identity says
-    if head is not None and (batch.in_snapshot or head.identity != kind):
+    if head is not None and (batch.skips_older or head.identity != kind):
         previous = _state(draft, view, key, head)
         before = previous.indexed
         if previous is not _UNREADABLE:
             if previous.uid != uid:
                 _plan_deletion(draft, key, head, previous)
                 head = None
-            elif batch.in_snapshot and is_older(put.resource_version, previous.resource_version):
-                return
+            elif batch.skips_older and is_older(put.resource_version, previous.resource_version):
+                listed = batch.listed_version
+                if not listed or compare(previous.resource_version, listed) == 1:
+                    return
+                draft.has_gone_back = True
     follows = 0
     if head is None:
         follows = draft.deletions[key] if key in draft.deletions else view.deletion(key)
@@ -428,8 +444,14 @@ def _plan_put(draft: _Draft, view: View, batch: Batch, key: ObjectKey, put: Put,
         follows,
     )
     draft.entries.append(entry)
+    hashed = key_hash(key.namespace, key.name)
+    draft.sum += leaf(hashed, mark)
     if head is not None:
         draft.before[revision] = before
+    if head is not None and head.fingerprint != LOST:
+        draft.sum -= leaf(hashed, head.fingerprint)
+    else:
+        draft.count += 1
     draft.states[key] = entry
     draft.heads[key] = Head(revision, mark, kind)
 
@@ -451,6 +473,9 @@ def _plan_deletion(draft: _Draft, key: ObjectKey, head: Head, previous: State) -
         )
     )
     draft.before[revision] = previous.indexed
+    if head.fingerprint != LOST:
+        draft.count -= 1
+        draft.sum -= leaf(key_hash(key.namespace, key.name), head.fingerprint)
     draft.heads[key] = None
     draft.deletions[key] = revision
 
@@ -482,7 +507,9 @@ def plan_type_state(
     _check_type(resource_type)
     draft = _Draft(view, now_ms)
     known = view.type(cluster_id, resource_type.group_resource)
-    wanted = TypeRecord(cluster_id, resource_type, state, reason, known.low_water if known else "")
+    wanted = TypeRecord(cluster_id, resource_type, state, reason)
+    if known is not None:
+        wanted = msgspec.structs.replace(known, type=resource_type, state=state, reason=reason)
     if wanted != known:
         draft.set_type(wanted)
     return draft.plan()

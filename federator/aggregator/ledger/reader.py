@@ -243,7 +243,30 @@ class Reader:
         if numbers is not None:
             for key, sealed in self._starting_with("current", numbers.prefix):
                 head = self._unseal(codec.HEAD, "current", key, sealed)
-                yield StoredKey(*codec.object_name(key, head), head.revision)
+                yield StoredKey(*codec.object_name(key, head), head.revision, head.fingerprint)
+
+    def slice_of_keys(
+        self, cluster_id: ClusterID, resource: GroupResource, after: bytes, most: int
+    ) -> tuple[list[StoredKey], bytes | None]:
+        """Up to `most` of them, from those after a key on; and the key to go on after, None at the end.
+
+        Args:
+            cluster_id: the cluster.
+            resource: the type.
+            after: from the slice before; empty for the first.
+            most: at least 1.
+        """
+        numbers = self.numbers(cluster_id, *resource)
+        if numbers is None:
+            return [], None
+        keys: list[StoredKey] = []
+        for key, sealed in self._starting_with("current", numbers.prefix, after):
+            if len(keys) == most:
+                return keys, after
+            head = self._unseal(codec.HEAD, "current", key, sealed)
+            keys.append(StoredKey(*codec.object_name(key, head), head.revision, head.fingerprint))
+            after = key
+        return keys, None
 
     def head(self, key: ObjectKey) -> Head | None:
         """Head of a present object."""
@@ -303,9 +326,11 @@ class Reader:
         """Bytes of the pages that hold records."""
         return page_bytes(self._transaction.stat(self._tables.handle(table)) for table in TABLES)
 
-    def _starting_with(self, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _starting_with(self, table: str, prefix: bytes, after: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor(self._tables.handle(table))
-        found = cursor.set_range(prefix)
+        found = cursor.set_range(after or prefix)
+        if found and after == cursor.key():
+            found = cursor.next()
         while found:
             key, sealed = cursor.item()
             if not key.startswith(prefix):

@@ -53,8 +53,12 @@ class Batch(msgspec.Struct, frozen=True):
         type: the type of all changes.
         changes: at most `MAX_CHANGES`.
         low_water: resourceVersion up to which the type is complete after this batch, or "".
-        in_snapshot: the changes are items of a listing: within one generation an item older by resourceVersion than
-            what is stored of the same UID is skipped.
+        skips_older: a Put that is older by resourceVersion than what is stored of the same UID is skipped: it is an
+            item of a listing, or had to wait for long.
+        listed_version: resourceVersion of the listing whose items these are; "" where that is not known, or there is
+            none. An older item is skipped only if what is stored is newer than that, too: then a server that lags was
+            listed. Else the cluster's versions have gone back, the item is taken, and the commit says so.
+        generation: how often the cluster was restored, as the type is told from now on; None to leave it.
     """
 
     cluster_id: ClusterID
@@ -63,7 +67,9 @@ class Batch(msgspec.Struct, frozen=True):
     type: ResourceType
     changes: tuple[Put | Delete, ...] = ()
     low_water: str = ""
-    in_snapshot: bool = False
+    skips_older: bool = False
+    listed_version: str = ""
+    generation: int | None = None
 
 
 MAX_CHANGES = 1024
@@ -156,6 +162,22 @@ class TypeEntry(msgspec.Struct, frozen=True):
 Entry = ObjectEntry | ClusterEntry | TypeEntry
 
 
+class DigestChange(msgspec.Struct, frozen=True, gc=False):
+    """By how much a commit changes what the objects of one type in one cluster add up to (`federator.wire.digest`).
+
+    Attributes:
+        cluster_id: the cluster.
+        resource: the type.
+        count: objects more, or fewer.
+        sum: difference of the sums; not reduced, and possibly negative.
+    """
+
+    cluster_id: ClusterID
+    resource: GroupResource
+    count: int
+    sum: int
+
+
 class Commit(msgspec.Struct, frozen=True):
     """One durable run of entries with growing revisions; may be empty when nothing differed.
 
@@ -165,12 +187,17 @@ class Commit(msgspec.Struct, frozen=True):
         low_water: (cluster, type, resourceVersion) of bookmarks that became durable with it; "" where one became void.
         before: by revision, what the indexes hold of an object before that entry; missing where there was nothing, and
             UNKNOWN where the entry before is damaged. It spares whoever applies the commit reading those entries.
+        digests: by how much the digests of types change. Objects whose state is lost to damage are in none.
+        has_gone_back: an item of a listing was older than what was stored, though that was no newer than the listing:
+            the cluster was restored.
     """
 
     revision: int
     entries: tuple[Entry, ...] = ()
     low_water: tuple[tuple[ClusterID, GroupResource, str], ...] = ()
     before: Mapping[int, IndexedState] = {}
+    digests: tuple[DigestChange, ...] = ()
+    has_gone_back: bool = False
 
 
 class ClusterRecord(msgspec.Struct, frozen=True):
@@ -216,6 +243,7 @@ class TypeRecord(msgspec.Struct, frozen=True):
         state: present state.
         reason: why, for people.
         low_water: resourceVersion up to which everything is here, or "".
+        generation: how often the cluster was restored, as far as this type was told.
     """
 
     cluster_id: ClusterID
@@ -223,6 +251,7 @@ class TypeRecord(msgspec.Struct, frozen=True):
     state: TypeState = TypeState.SYNCING
     reason: str = ""
     low_water: str = ""
+    generation: int = 0
 
 
 class StoredKey(msgspec.Struct, frozen=True, gc=False):
@@ -232,8 +261,14 @@ class StoredKey(msgspec.Struct, frozen=True, gc=False):
         namespace: empty for cluster-scoped types.
         name: its name.
         revision: of its newest entry.
+        fingerprint: of its state as a whole, the state hash of `federator.wire.digest`; LOST where that is lost.
     """
 
     namespace: str
     name: str
     revision: int
+    fingerprint: int
+
+
+LOST = -1
+"""Fingerprint of an object whose state is lost to damage. Fingerprints are not negative, so none equals it."""

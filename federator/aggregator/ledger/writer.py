@@ -24,7 +24,7 @@ from federator.aggregator.ledger.codec import (
     TypeRow,
 )
 from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, UNKNOWN, IndexedState, read_indexed_state
-from federator.aggregator.ledger.planning import Head, Plan, fingerprint, head_of, identity, outlived_by
+from federator.aggregator.ledger.planning import Head, Plan, head_of, identity, outlived_by
 from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, POSITION, Reader
 from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry, TypeEntry
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, Change
@@ -33,6 +33,7 @@ from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.errors import InvalidInput, LedgerCorrupt
 from federator.wire.body import Dictionary, decode_body
+from federator.wire.digest import state_hash
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Writer")
@@ -163,7 +164,7 @@ class Writer(Reader):
                 old = codec.HEAD_V1.unseal(key, self._transaction.get(key, None, current) or b"")
             except ValueError:  # converted already, or damaged
                 continue
-            mark = fingerprint(old.content_hash, old.api_version, old.uid)
+            mark = state_hash(old.content_hash, old.api_version, old.uid)
             kind = identity(old.uid, self._indexed_at(old.revision))
             names = (old.namespace, old.name) if old.name else ()
             self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, kind, *names))

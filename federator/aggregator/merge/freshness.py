@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -15,6 +16,14 @@ from federator.api.resource import GroupResource
 
 PROVED_WITHIN = 150.0
 """Seconds for which a sign of the apiserver proves a type: an idle one gets a bookmark about once a minute."""
+
+GROUP_UNREAD = "its API group cannot be discovered"
+"""Reason of a type that no agent has told of, and of whose group none can tell."""
+
+MAX_UNREAD_GROUPS = 1000
+"""API groups that are kept of a cluster; one has some dozens, and only aggregated ones are ever unread."""
+
+_MAX_GROUP = 253
 
 
 class TypeFreshness(msgspec.Struct, frozen=True):
@@ -84,6 +93,7 @@ class _Cluster(msgspec.Struct):
     state: ClusterState
     reason: str = ""
     seen_at: float | None = None
+    unread_groups: frozenset[str] = frozenset()
     types: dict[GroupResource, _Type] = {}
 
 
@@ -92,7 +102,8 @@ class FreshnessTable:
 
     What holds: a type is told LIVE only while its cluster is LIVE and its apiserver has given a sign within
     `PROVED_WITHIN`; and ABSENT only while its cluster is LIVE. What an agent has not told of, its cluster does not
-    serve: agents name every type that discovery shows them, also those they do not collect.
+    serve: agents name every type that discovery shows them, also those they do not collect, and the API groups that it
+    does not show them now; a type of such a group that was never told of is STALE.
 
     Ages are durations, since clocks differ. They are forgotten with the process, and are not part of the order: a
     type that was never proved to this process is not LIVE.
@@ -108,7 +119,7 @@ class FreshnessTable:
         """Takes in the states of all members, once, before anything is applied."""
         for record in ledger.clusters().values():
             cluster = self._clusters[record.cluster_id] = _Cluster(record.state, record.reason)
-            for known in ledger.types(record.cluster_id):
+            for known in ledger.types(record.cluster_id) if record.state is not ClusterState.REMOVED else ():
                 cluster.types[known.type.group_resource] = _Type(known.state, known.reason, known.low_water)
 
     def apply(self, commit: Commit) -> None:
@@ -117,13 +128,15 @@ class FreshnessTable:
             if isinstance(entry, ClusterEntry):
                 self._set_state(entry)
                 self._wake_all(entry.cluster_id)
-            elif isinstance(entry, TypeEntry):
+            elif isinstance(entry, TypeEntry) and not self._is_removed(entry.cluster_id):
                 known = self._type(entry.cluster_id, entry.resource_type.group_resource)
                 known.state, known.reason = entry.state, entry.reason
                 self._wake(entry.cluster_id, entry.resource_type.group_resource)
         for cluster_id, group_resource, low_water in commit.low_water:
-            self._type(cluster_id, group_resource).low_water = low_water
-            self._wake(cluster_id, group_resource)
+            known_type = self._clusters[cluster_id].types.get(group_resource)
+            if known_type is not None:  # else it is one of before the cluster joined anew, and becomes void
+                known_type.low_water = low_water
+                self._wake(cluster_id, group_resource)
 
     async def changed(self, cluster_id: ClusterID, resource: GroupResource) -> None:
         """Returns once the state or the low water of a type, or the state of its cluster, was set by a commit.
@@ -153,6 +166,20 @@ class FreshnessTable:
         if known is not None:
             proved_at = self._clock() - max(0.0, age_seconds)
             known.proved_at = proved_at if known.proved_at is None else max(known.proved_at, proved_at)
+
+    def unread_groups(self, cluster_id: ClusterID, groups: Iterable[str]) -> None:
+        """Says of which API groups the cluster's agent can tell nothing now; at most `MAX_UNREAD_GROUPS` are kept."""
+        cluster = self._clusters.get(cluster_id)
+        if cluster is None:
+            return
+        before = cluster.unread_groups
+        kept = islice((group for group in groups if len(group) <= _MAX_GROUP), MAX_UNREAD_GROUPS)
+        cluster.unread_groups = frozenset(kept)
+        changed = before ^ cluster.unread_groups
+        if changed:
+            for waiting, resource in list(self._waiting):
+                if waiting == cluster_id and resource.group in changed:
+                    self._wake(waiting, resource)
 
     def state(self, cluster_id: ClusterID) -> ClusterState | None:
         """Returns a cluster's state; None where it was never a member."""
@@ -211,12 +238,15 @@ class FreshnessTable:
             cluster = self._clusters[entry.cluster_id] = _Cluster(entry.state)
         if entry.state is ClusterState.REMOVED:  # what comes back under this ID may be another cluster
             cluster.seen_at = None
-            for known in cluster.types.values():
-                known.proved_at = None
+            cluster.unread_groups = frozenset()
+            cluster.types.clear()
         cluster.state, cluster.reason = entry.state, entry.reason
 
     def _type_freshness(self, cluster: _Cluster, group_resource: GroupResource, now: float) -> TypeFreshness:
-        known = cluster.types.get(group_resource) or _Type(TypeState.ABSENT)
+        known = cluster.types.get(group_resource)
+        if known is None:
+            is_unread = group_resource.group in cluster.unread_groups
+            known = _Type(TypeState.STALE, GROUP_UNREAD) if is_unread else _Type(TypeState.ABSENT)
         proved_age = None if known.proved_at is None else max(0.0, now - known.proved_at)
         state, reason = self._derived(cluster, known, proved_age)
         return TypeFreshness(group_resource, state, reason, known.low_water, proved_age)
@@ -233,6 +263,9 @@ class FreshnessTable:
             told = "not proved to this process yet" if proved_age is None else f"last proved {proved_age:.0f} s ago"
             return TypeState.STALE, told
         return known.state, known.reason
+
+    def _is_removed(self, cluster_id: ClusterID) -> bool:
+        return self._clusters[cluster_id].state is ClusterState.REMOVED
 
     def _type(self, cluster_id: ClusterID, group_resource: GroupResource) -> _Type:
         types = self._clusters[cluster_id].types

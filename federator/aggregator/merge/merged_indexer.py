@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -163,10 +163,14 @@ class MergedIndexer:
         for _ in self.loading(ledger):
             pass
 
-    def loading(self, ledger: Ledger) -> Iterator[int]:
+    def loading(self, ledger: Ledger, also: Callable[[ObjectEntry], None] = lambda _: None) -> Iterator[int]:
         """Does the same bit by bit; yields how many objects were read, every `LOAD_SLICE`.
 
         Nothing may be read or applied, and nothing appended to the ledger, before the iteration has come to its end.
+
+        Args:
+            ledger: whose objects are taken in.
+            also: called with each entry, so that reading all of them once serves others, too.
         """
         self._revision = ledger.revision
         bulk = _Bulk()
@@ -178,6 +182,7 @@ class MergedIndexer:
             partitions.append(self._partition(key))
             revisions.append(entry.revision)
             bulk.add(row, state)
+            also(entry)
             if not state.is_whole:
                 self._malformed += 1
             if row % LOAD_SLICE == LOAD_SLICE - 1:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import Commit
+from federator.aggregator.merge.digest_table import DigestTable
 from federator.aggregator.merge.freshness import FreshnessTable
 from federator.aggregator.merge.merged_indexer import MergedIndexer
 from federator.aggregator.merge.resource_types import ResourceTypes
@@ -21,12 +22,14 @@ class MergedView:
         indexer: which objects are present, and which a selection means.
         types: which resource types the members serve.
         freshness: how far the data of each cluster and type can be trusted.
+        digests: what the objects of each cluster and type add up to.
     """
 
     def __init__(self, freshness: FreshnessTable | None = None) -> None:
         self.indexer = MergedIndexer()
         self.types = ResourceTypes()
         self.freshness = freshness or FreshnessTable()
+        self.digests = DigestTable()
 
     @property
     def revision(self) -> int:
@@ -42,14 +45,16 @@ class MergedView:
         """Does the same bit by bit; yields how many objects were read. It is to be iterated to its end, and alone."""
         self.types.load(ledger)
         self.freshness.load(ledger)
-        yield from self.indexer.loading(ledger)
+        yield from self.indexer.loading(ledger, self.digests.take_in)
+        self.digests.loaded()
 
     def apply(self, commit: Commit) -> None:
         """Takes in a commit; the ledger's commit listener calls it for every one, in order."""
         self.types.apply(commit)
         self.freshness.apply(commit)
+        self.digests.apply(commit)
         self.indexer.apply(commit)
 
     def statistics(self) -> Mapping[str, int]:
         """Those of the parts."""
-        return {**self.indexer.statistics(), **self.freshness.statistics()}
+        return {**self.indexer.statistics(), **self.freshness.statistics(), **self.digests.statistics()}

@@ -43,12 +43,14 @@ class ResourceTypes:
     alphabetically each; kubectl's order is alike, and a custom resource cannot be in the first two.
 
     A type that some members serve is a type. One that none serves any more still resolves, so that a watch can be
-    resumed and learn of the deletions, but gives way to those that are served.
+    resumed and learn of the deletions, but gives way to those that are served. Of clusters that were removed nothing
+    more is kept: one description of each type that any of them had.
     """
 
     def __init__(self) -> None:
         self._types: dict[ClusterID, dict[GroupResource, tuple[ResourceType, TypeState]]] = {}
         self._removed: set[ClusterID] = set()
+        self._former: dict[GroupResource, ResourceType] = {}
         self._servers: dict[ResourceType, set[ClusterID]] = {}
 
     def load(self, ledger: Ledger) -> None:
@@ -87,13 +89,19 @@ class ResourceTypes:
         return frozenset(resolved)
 
     def kind(self, cluster_id: ClusterID, group_resource: GroupResource) -> str:
-        """Returns the kind of a type's objects as their cluster names it; "" where it never named the type."""
+        """Returns the kind of a type's objects as their cluster names it, or a former one; "" where neither did."""
         known = self._types.get(cluster_id, {}).get(group_resource)
-        return known[0].kind if known else ""
+        if known is not None:
+            return known[0].kind
+        former = self._former.get(group_resource)
+        return former.kind if former else ""
 
     def is_namespaced(self, group_resource: GroupResource) -> bool:
-        """Whether objects of the type live in namespaces, as far as any member tells."""
-        return any(types[group_resource][0].namespaced for types in self._types.values() if group_resource in types)
+        """Whether objects of the type live in namespaces, as far as any member tells, or a former one told."""
+        described = [types[group_resource][0] for types in self._types.values() if group_resource in types]
+        if not described and group_resource in self._former:
+            described = [self._former[group_resource]]
+        return any(each.namespaced for each in described)
 
     def served(self) -> list[ServedType]:
         """Returns the types that any member serves, by group and name."""
@@ -108,19 +116,31 @@ class ResourceTypes:
             for _, versions in sorted(descriptions.items())
         ]
 
+    def statistics(self) -> Mapping[str, int]:
+        """Descriptions of types that members gave, and of types that only former members are known to have had."""
+        return {
+            "described_types": sum(map(len, self._types.values())),
+            "former_types": len(self._former),
+        }
+
     def _set(self, cluster_id: ClusterID, described: ResourceType, state: TypeState) -> None:
+        if cluster_id in self._removed:
+            self._former[described.group_resource] = described
+            return
         types = self._types.setdefault(cluster_id, {})
         self._forget_server(cluster_id, types.get(described.group_resource))
         types[described.group_resource] = (described, state)
-        if state is not TypeState.ABSENT and cluster_id not in self._removed:
+        if state is not TypeState.ABSENT:
             self._servers.setdefault(described, set()).add(cluster_id)
 
     def _set_removed(self, cluster_id: ClusterID, *, removed: bool) -> None:
-        if removed == (cluster_id in self._removed):
+        if not removed:
+            self._removed.discard(cluster_id)
             return
-        self._removed ^= {cluster_id}
-        for described, state in list(self._types.get(cluster_id, {}).values()):
-            self._set(cluster_id, described, state)
+        self._removed.add(cluster_id)
+        for described, state in self._types.pop(cluster_id, {}).values():
+            self._forget_server(cluster_id, (described, state))
+            self._former[described.group_resource] = described
 
     def _forget_server(self, cluster_id: ClusterID, known: tuple[ResourceType, TypeState] | None) -> None:
         servers = self._servers.get(known[0]) if known else None
@@ -134,6 +154,7 @@ class ResourceTypes:
         if served:
             return served
         known = {described for types in self._types.values() for described, _ in types.values()}
+        known.update(self._former.values())
         formerly_served = _matching(name, known)
         if not formerly_served:
             raise UnknownResourceType(name)
