@@ -97,12 +97,16 @@ kind-down: ## Delete it
 # Of the ledger's runs: processes killed, and power cuts.
 KILLS ?= 1000
 UNSYNCED ?= 300
+# Of the aggregator's run: processes killed under load of 20 agents, and each how many of them also lose their ledger.
+AGGREGATOR_KILLS ?= 50
+EMPTY_EVERY ?= 10
 
 .PHONY: torture
 torture: testbed ## Property tests, kills, power cuts, fault runs, long: SEED=1 ROUNDS=10, reports in build/
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m hypothesis -p no:cacheprovider --timeout=1800 tests/unit tests/contract
 	$(BIN)/python -m tests.robustness.ledger_torture --mode kill --kills $(KILLS) --seed $(SEED) --report build/ledger-torture.json
 	$(BIN)/python -m tests.robustness.ledger_torture --mode unsynced --kills $(UNSYNCED) --seed $(SEED) --report build/ledger-unsynced.json
+	$(BIN)/python -m tests.robustness.aggregator_torture --kills $(AGGREGATOR_KILLS) --empty-every $(EMPTY_EVERY) --seed $(SEED) --report build/aggregator-torture.json
 	$(BIN)/python -m tests.robustness.watch_run --seed $(SEED) --seconds 120 --report build/watch-run.json
 	$(BIN)/python -m tests.robustness.fault_run --seed $(SEED) --rounds $(ROUNDS) --report build/torture.json
 

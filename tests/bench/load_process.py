@@ -49,6 +49,12 @@ class LoadProcess:
     ) -> None:
         await self._end()
 
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        assert self._process is not None
+        return self._process.pid
+
     async def ask(self, **command: Any) -> Json:
         """Gives a command and waits for its answer.
 

@@ -1,4 +1,4 @@
-"""Samples objects of a living cluster, as an agent would push them; `tests.bench.corpus` makes many of them."""
+"""Samples objects of a living cluster; `tests.bench.corpus` makes many of them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ _PODS, _REPLICA_SETS = "Pod", "ReplicaSet"
 
 
 @asynccontextmanager
-async def sampled_objects() -> AsyncIterator[Path]:
-    """The file of a new sample, for `Corpus.read`, while the context is open; about half a minute to make."""
+async def sampled_objects(*, whole: bool = False) -> AsyncIterator[Path]:
+    """The file of a new sample, for `Corpus.read`, while the context is open; about half a minute to make.
+
+    Args:
+        whole: objects as the apiserver serves them, `managedFields` included; else as an agent pushes them.
+    """
     scratch = ScratchFolder()
     try:
         path = scratch.path / "sample.msgpack"
-        write_sample(path, await _sample())
+        sample = await _sample()
+        if not whole:
+            sample = [Sampled(each.type, drop_bookkeeping(each.object)) for each in sample]
+        write_sample(path, sample)
         yield path
     finally:
         scratch.remove()
@@ -68,5 +75,5 @@ async def _list(member: MemberClient) -> list[Sampled]:
     for resource_type in (await discover(member)).types:
         if resource_type.resource in WEIGHTS:
             page = await ResourceListWatch(member, resource_type).list(ListOptions())
-            found += [Sampled(resource_type, drop_bookkeeping(obj)) for obj in page.objects]
+            found += [Sampled(resource_type, obj) for obj in page.objects]
     return found

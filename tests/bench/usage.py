@@ -6,12 +6,22 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
-
-from federator.testing.process_group import Process
+from typing import NamedTuple, Protocol
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_TIMES_AT_REST = (3, 4)  # idle and iowait, counted from the first number of /proc/stat
+
+
+_CLEAR_PEAK = "5"
+
+
+class Process(Protocol):
+    """What is measured: a process of a `ProcessGroup`, or a load."""
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        ...
 
 
 class Memory(NamedTuple):
@@ -31,6 +41,11 @@ def memory(process: Process) -> Memory:
     status = Path(f"/proc/{process.pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
     return Memory(*(int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM")))
+
+
+def forget_peak(process: Process) -> None:
+    """Has the peak of a process counted from now on."""
+    Path(f"/proc/{process.pid}/clear_refs").write_text(_CLEAR_PEAK)
 
 
 def cpu_seconds(process: Process) -> float:

@@ -24,6 +24,7 @@ class WatchRecorder:
 
     Attributes:
         delays: seconds from each stamp to its arrival.
+        arrivals: of each cluster, monotonic time of each arrival and the delay.
         numbers: numbers of the stamps by cluster, as they came.
         last_at: monotonic time of the last event.
     """
@@ -37,6 +38,7 @@ class WatchRecorder:
     def restart(self) -> None:
         """Forgets what was seen."""
         self.delays: list[float] = []
+        self.arrivals: defaultdict[ClusterID, list[tuple[float, float]]] = defaultdict(list)
         self.numbers: defaultdict[ClusterID, list[int]] = defaultdict(list)
         self.last_at = 0.0
 
@@ -101,7 +103,9 @@ class WatchRecorder:
         stamp = read_stamp(event.object.body)
         if stamp is not None:
             now = time.monotonic_ns()
-            self.delays.append((now - stamp.written_ns) / 1e9)
+            delay = (now - stamp.written_ns) / 1e9
+            self.delays.append(delay)
+            self.arrivals[event.object.cluster_id].append((now / 1e9, delay))
             self.numbers[event.object.cluster_id].append(stamp.number)
             self.last_at = now / 1e9
             self._arrived.set()

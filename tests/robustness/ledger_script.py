@@ -62,7 +62,7 @@ class Script(msgspec.Struct, frozen=True):
             resource_type,
             tuple(_change(draw, resource_type, sequence) for _ in range(count)),
             low_water=str(sequence) if draw.random() < 0.3 else "",
-            in_snapshot=draw.random() < 0.2,
+            skips_older=draw.random() < 0.2,
         )
 
     def state(self, cluster_id: ClusterID, sequence: int) -> Change | None:

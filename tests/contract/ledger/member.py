@@ -71,11 +71,23 @@ class Member:
         sequence: int = 0,
         of: ResourceType = PODS,
         low_water: str = "",
-        in_snapshot: bool = False,
+        skips_older: bool = False,
+        listed_version: str = "",
+        generation: int | None = None,
         term: int | None = None,
     ) -> Batch:
         used_term = self.record.term if term is None else term
-        return Batch(self.record.cluster_id, used_term, sequence, of, wanted, low_water, in_snapshot)
+        return Batch(
+            self.record.cluster_id,
+            used_term,
+            sequence,
+            of,
+            wanted,
+            low_water,
+            skips_older,
+            listed_version,
+            generation,
+        )
 
     async def push(
         self,
@@ -83,8 +95,19 @@ class Member:
         sequence: int = 0,
         of: ResourceType = PODS,
         low_water: str = "",
-        in_snapshot: bool = False,
+        skips_older: bool = False,
+        listed_version: str = "",
+        generation: int | None = None,
         term: int | None = None,
     ) -> Commit:
-        batch = self.batch(*wanted, sequence=sequence, of=of, low_water=low_water, in_snapshot=in_snapshot, term=term)
+        batch = self.batch(
+            *wanted,
+            sequence=sequence,
+            of=of,
+            low_water=low_water,
+            skips_older=skips_older,
+            listed_version=listed_version,
+            generation=generation,
+            term=term,
+        )
         return await self.ledger.append(batch)

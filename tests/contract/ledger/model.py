@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+import xxhash
 
 from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED
 from federator.aggregator.ledger.records import (
@@ -42,6 +43,7 @@ class Model:
         present: newest entry of each present object.
         deleted: revision of the DELETED that each other known key ends with.
         forgotten: history up to a revision between these two is forgotten; equal where that is known exactly.
+        has_gone_back: whether the last batch had an item of a listing that proves a restored cluster.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,7 @@ class Model:
         self.present: dict[ObjectKey, ObjectEntry] = {}
         self.deleted: dict[ObjectKey, int] = {}
         self.forgotten = (0, 0)
+        self.has_gone_back = False
 
     def open_session(self, wanted: ClusterRecord, entries: Entries) -> None:
         """A session that was not refused."""
@@ -68,11 +71,11 @@ class Model:
         joined = msgspec.structs.replace(wanted, term=known.term + 1 if known else 1)
         self._enter(joined, ClusterState.JOINING, known.state if known else None, "", entries)
         for key in [key for key in self.types if key[0] == wanted.cluster_id]:
-            self.types[key] = msgspec.structs.replace(self.types[key], low_water="")
+            self.types[key] = msgspec.structs.replace(self.types[key], low_water="", generation=0)
         forgotten = [key for key, of in self.types.items() if _is_forgotten(of, wanted.cluster_id)]
         told = [next(entries, None) for _ in forgotten]
         for key in forgotten:  # in whatever order they were told
-            record = msgspec.structs.replace(self.types[key], state=TypeState.NOT_COLLECTED)
+            record = msgspec.structs.replace(self.types[key], state=TypeState.ABSENT)
             entry = next((each for each in told if isinstance(each, TypeEntry) and _type_of(each) == key), None)
             assert entry is not None, f"{key} is not told to be forgotten, only {told}"
             self.types[key] = msgspec.structs.replace(record, reason=entry.reason)
@@ -80,6 +83,7 @@ class Model:
 
     def append(self, batch: Batch, entries: Entries) -> None:
         """A batch that was not refused."""
+        self.has_gone_back = False
         cluster = self.clusters[batch.cluster_id]
         if batch.sequence:
             if batch.sequence <= cluster.durable_sequence:
@@ -96,6 +100,17 @@ class Model:
                 self._delete(object_key, entries)
         if batch.low_water:
             self.types[key] = msgspec.structs.replace(self.types[key], low_water=batch.low_water)
+        if batch.generation is not None:
+            self.types[key] = msgspec.structs.replace(self.types[key], generation=batch.generation)
+
+    def digests(self) -> dict[tuple[ClusterID, GroupResource], tuple[int, int]]:
+        """Number and sum of the present objects of each type in each cluster that has any."""
+        found: dict[tuple[ClusterID, GroupResource], tuple[int, int]] = {}
+        for key, entry in self.present.items():
+            count, total = found.get((key.cluster_id, key.group_resource), (0, 0))
+            added = _hash(hashed_key(key).to_bytes(8, "little"), hashed_state(entry))
+            found[key.cluster_id, key.group_resource] = (count + 1, (total + added) % 2**64)
+        return found
 
     def set_cluster_state(self, cluster_id: ClusterID, state: ClusterState, reason: str, entries: Entries) -> None:
         """A change of a member's state."""
@@ -108,7 +123,9 @@ class Model:
     ) -> None:
         """A change of a type's state or description."""
         known = self.types.get((cluster_id, resource_type.group_resource))
-        wanted = TypeRecord(cluster_id, resource_type, state, reason, known.low_water if known else "")
+        wanted = TypeRecord(cluster_id, resource_type, state, reason)
+        if known is not None:
+            wanted = TypeRecord(cluster_id, resource_type, state, reason, known.low_water, known.generation)
         if wanted != known:
             self._describe(wanted, entries)
 
@@ -140,8 +157,12 @@ class Model:
             stored = None
         if stored is not None:
             is_same = (stored.content_hash, stored.api_version) == (put.content_hash, batch.type.api_version)
-            if is_same or (batch.in_snapshot and int(put.resource_version) < int(stored.resource_version)):
+            if is_same:
                 return
+            if batch.skips_older and int(put.resource_version) < int(stored.resource_version):
+                if not batch.listed_version or int(stored.resource_version) > int(batch.listed_version):
+                    return
+                self.has_gone_back = True
         entry = next(entries, None)
         assert isinstance(entry, ObjectEntry), f"{entry} is told where {key} was put"
         wanted = ObjectEntry(
@@ -190,6 +211,20 @@ class Model:
         self.deleted[key] = entry.revision
 
 
+def hashed_key(key: ObjectKey) -> int:
+    """The key hash of ingest.proto."""
+    return _hash(b"\0".join((key.namespace.encode(), key.name.encode())), 0)
+
+
+def hashed_state(entry: ObjectEntry) -> int:
+    """The state hash of ingest.proto."""
+    return _hash(b" ".join((entry.api_version.encode(), entry.uid.encode())), entry.content_hash)
+
+
+def _hash(content: bytes, seed: int) -> int:
+    return int.from_bytes(xxhash.xxh3_64_digest(content, seed))
+
+
 def check_order(before: Entry | None, entries: Iterable[Entry]) -> None:
     """Revisions grow and none comes twice, also over a restart; times do not go back.
 
@@ -216,4 +251,4 @@ def _type_of(entry: TypeEntry) -> tuple[ClusterID, GroupResource]:
 
 
 def _is_forgotten(record: TypeRecord, cluster_id: ClusterID) -> bool:
-    return record.cluster_id == cluster_id and record.state is not TypeState.NOT_COLLECTED
+    return record.cluster_id == cluster_id and record.state is not TypeState.ABSENT

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.ledger.ledger import KEYS_PER_SLICE, Ledger
 from federator.aggregator.ledger.records import MAX_CHANGES, EntryType, TypeEntry
-from federator.api.cluster import TypeState
+from federator.api.cluster import ClusterState, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import ResourceType
 from federator.errors import InvalidInput, UnknownCluster
@@ -88,16 +90,46 @@ async def test_changes_of_one_object_in_one_batch_follow_each_other(ledger: Ledg
 async def test_a_listed_item_older_than_what_is_stored_is_skipped(ledger: Ledger) -> None:
     berlin = await Member.join(ledger)
     await berlin.push(put("web", resource_version="100"))
-    assert changes(await berlin.push(put("web", resource_version="99"), in_snapshot=True)) == []
-    assert changes(await berlin.push(put("web", resource_version="101"), in_snapshot=True)) == [(MODIFIED, "web")]
+    assert changes(await berlin.push(put("web", resource_version="99"), skips_older=True)) == []
+    assert changes(await berlin.push(put("web", resource_version="101"), skips_older=True)) == [(MODIFIED, "web")]
+
+
+@pytest.mark.parametrize(
+    ("stored", "listed_version", "listed", "is_taken"),
+    [
+        ("100", "99", "98", False),  # a server that lags was listed: it has not seen 100 yet
+        ("100", "100", "98", True),
+        ("100", "120", "98", True),
+        ("100", "odd", "98", True),
+        ("100", "99", "99", False),
+    ],
+)
+async def test_an_older_item_of_a_listing_that_should_have_what_is_stored_proves_a_restored_cluster(
+    ledger: Ledger, stored: str, listed_version: str, listed: str, *, is_taken: bool
+) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(put("web", resource_version=stored))
+    item = put("web", resource_version=listed)
+    commit = await berlin.push(item, skips_older=True, listed_version=listed_version)
+    assert changes(commit) == ([(MODIFIED, "web")] if is_taken else [])
+    assert commit.has_gone_back is is_taken
+
+
+async def test_a_newer_item_or_another_object_of_a_listing_proves_nothing(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(put("web", resource_version="100"))
+    for item in (put("web", resource_version="101"), put("web", resource_version="50", uid="uid-2")):
+        commit = await berlin.push(item, skips_older=True, listed_version="120")
+        assert changes(commit)
+        assert not commit.has_gone_back
 
 
 async def test_a_listed_item_that_cannot_be_compared_or_is_another_object_is_taken(ledger: Ledger) -> None:
     berlin = await Member.join(ledger)
     await berlin.push(put("web", resource_version="100"), put("db", resource_version="100"))
-    assert changes(await berlin.push(put("web", resource_version="odd"), in_snapshot=True)) == [(MODIFIED, "web")]
+    assert changes(await berlin.push(put("web", resource_version="odd"), skips_older=True)) == [(MODIFIED, "web")]
     listed = put("db", resource_version="99", uid="uid-2")
-    assert changes(await berlin.push(listed, in_snapshot=True)) == [(DELETED, "db"), (ADDED, "db")]
+    assert changes(await berlin.push(listed, skips_older=True)) == [(DELETED, "db"), (ADDED, "db")]
 
 
 async def test_a_change_outside_a_listing_is_taken_whatever_its_resource_version(ledger: Ledger) -> None:
@@ -146,6 +178,42 @@ async def test_names_longer_than_kubernetes_allows_are_kept_apart(ledger: Ledger
     assert list(ledger.present()) == []
 
 
+@pytest.mark.parametrize("number", [0, 1, KEYS_PER_SLICE, KEYS_PER_SLICE + 1, 2 * KEYS_PER_SLICE])
+async def test_keys_in_slices_are_the_same_keys(ledger: Ledger, number: int) -> None:
+    berlin, paris = await Member.join(ledger, "berlin"), await Member.join(ledger, "paris")
+    await paris.push(put("other-cluster"))
+    await berlin.push(*(put(f"{each:0498}") for each in range(number)))  # as long as a key may be
+    await berlin.push(put("other-type"), of=DEPLOYMENTS)
+    slices = list(ledger.key_slices(berlin.record.cluster_id, PODS.group_resource))
+    assert [key for each in slices for key in each] == list(ledger.keys(berlin.record.cluster_id, PODS.group_resource))
+    assert sum(map(len, slices)) == number
+    assert all(len(each) <= KEYS_PER_SLICE for each in slices)
+
+
+async def test_what_stays_is_in_one_slice_whatever_changes_between_two(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    names = [f"web-{number:04}" for number in range(2 * KEYS_PER_SLICE)]
+    for half in (names[:KEYS_PER_SLICE], names[KEYS_PER_SLICE:]):
+        await berlin.push(*map(put, half))
+    slices = ledger.key_slices(berlin.record.cluster_id, PODS.group_resource)
+    found = list(next(slices))
+    await berlin.push(delete(found[-1].name), delete(names[-1]), put("web-0000-more"))
+    found += [key for each in slices for key in each]
+    seen = [key.name for key in found if key.name in names[:-1]]
+    assert sorted(seen) == names[:-1]
+
+
+async def test_a_key_is_found_by_itself(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(put("web"), put("gone"), put("x" * 700, namespace=""))
+    await berlin.push(delete("gone"))
+    keys = list(ledger.keys(berlin.record.cluster_id, PODS.group_resource))
+    of_pods = partial(ObjectKey, berlin.record.cluster_id, "", "pods")
+    assert {ledger.stored(of_pods(key.namespace, key.name)) for key in keys} == set(keys)
+    assert ledger.stored(of_pods("shop", "gone")) is None
+    assert ledger.stored(ObjectKey(berlin.record.cluster_id, "apps", "deployments", "shop", "web")) is None
+
+
 async def test_an_unknown_type_is_made_known_in_the_same_commit(ledger: Ledger) -> None:
     berlin = await Member.join(ledger)
     introduced, added = (await berlin.push(put("web"))).entries
@@ -186,3 +254,23 @@ async def test_low_water_is_kept_and_told_once(ledger: Ledger) -> None:
     assert (await berlin.push()).low_water == ()
     (record,) = ledger.types(berlin.record.cluster_id)
     assert record.low_water == "120"
+
+
+async def test_a_generation_is_kept_with_the_type(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(put("web"), generation=2)
+    await berlin.push(generation=3, low_water="120")
+    await berlin.push(put("web"))
+    await ledger.set_type_state(berlin.record.cluster_id, PODS, TypeState.LIVE)
+    (record,) = ledger.types(berlin.record.cluster_id)
+    assert (record.generation, record.low_water, record.state) == (3, "120", TypeState.LIVE)
+
+
+async def test_a_cluster_that_comes_back_after_its_removal_starts_with_the_first_generation(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(generation=2)
+    await ledger.set_type_state(berlin.record.cluster_id, PODS, TypeState.NOT_COLLECTED)
+    await ledger.set_cluster_state(berlin.record.cluster_id, ClusterState.REMOVED)
+    await Member.join(ledger)
+    (record,) = ledger.types(berlin.record.cluster_id)
+    assert record.generation == 0

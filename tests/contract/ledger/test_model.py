@@ -18,16 +18,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.memory import MemoryLedger
-from federator.aggregator.ledger.records import Batch, ClusterRecord, Delete, Entry, EntryType, ObjectEntry, Put
+from federator.aggregator.ledger.records import (
+    Batch,
+    ClusterRecord,
+    Delete,
+    Entry,
+    EntryType,
+    ObjectEntry,
+    Put,
+    StoredKey,
+)
 from federator.aggregator.merge.selection import Selection
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.key import ObjectKey
-from federator.api.resource import ResourceType
+from federator.api.resource import GroupResource, ResourceType
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
 from federator.errors import CursorExpired, FederatorError, InvalidInput, SessionFenced, UnknownCluster
 from tests.contract.ledger.conftest import Clock
 from tests.contract.ledger.joined import Joined
-from tests.contract.ledger.model import Entries, Model, check_order
+from tests.contract.ledger.model import Entries, Model, check_order, hashed_state
 from tests.unit.aggregator.federation import DEPLOYMENTS, PODS, delete, put
 from tests.unit.aggregator.serve.recorder import Recorded, check_ordered_and_unique, expected, key_of
 
@@ -86,6 +95,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.model = Model()
         self.history: list[Entry] = []  # all of it, whatever was compacted
         self.joined = Joined(self._open)
+        self.sums: dict[tuple[ClusterID, GroupResource], tuple[int, int]] = {}
+        self._summed = 0
         self._run(self._start())
         self.base = self.oldest = self.joined.ledger.revision
 
@@ -120,7 +131,9 @@ class LedgerMachine(RuleBasedStateMachine):
         changes=st.lists(_changes, max_size=5),
         ahead=st.integers(-1, 2),
         low_water=st.sampled_from(["", "7", "8"]),
-        in_snapshot=st.booleans(),
+        skips_older=st.booleans(),
+        listed_version=st.sampled_from(["", "1", "2", "3"]),
+        generation=st.sampled_from([None, None, 0, 1, 2]),
         is_late=st.sampled_from([False] * 9 + [True]),
     )
     def append(
@@ -131,25 +144,37 @@ class LedgerMachine(RuleBasedStateMachine):
         ahead: int,
         low_water: str,
         *,
-        in_snapshot: bool,
+        skips_older: bool,
+        listed_version: str,
+        generation: int | None,
         is_late: bool,
     ) -> None:
         """A batch with a sequence that is durable already, new, or none (2); of the session before, where `is_late`."""
         record = self.model.clusters[cluster_id]
         sequence = 0 if ahead == 2 else max(0, record.durable_sequence + ahead)
         batch = Batch(
-            cluster_id, record.term - is_late, sequence, resource_type, tuple(changes), low_water, in_snapshot
+            cluster_id,
+            record.term - is_late,
+            sequence,
+            resource_type,
+            tuple(changes),
+            low_water,
+            skips_older,
+            listed_version,
+            generation,
         )
         refusal: type[FederatorError] | None = None
         if is_late:
             refusal = SessionFenced
         elif record.state is ClusterState.REMOVED and any(isinstance(change, Put) for change in changes):
             refusal = UnknownCluster
-        self._call(self.joined.ledger.append(batch), refusal)
+        commit = self._call(self.joined.ledger.append(batch), refusal)
         before = self.model.types.get((cluster_id, resource_type.group_resource))
         with self._told() as entries:
             if refusal is None:
                 self.model.append(batch, entries)
+                assert commit is not None
+                assert commit.has_gone_back == self.model.has_gone_back
         after = self.model.types.get((cluster_id, resource_type.group_resource))
         marks = [mark for commit in self._new for mark in commit.low_water]
         is_moved = after is not None and after.low_water != (before.low_water if before else "")
@@ -270,12 +295,18 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {(record.cluster_id, record.type.group_resource): record for record in records} == model.types
         assert {entry.key: entry for entry in ledger.present()} == model.present
         for cluster_id, resource in model.types:
-            keys = {(key.namespace, key.name, key.revision) for key in ledger.keys(cluster_id, resource)}
-            assert keys == {
-                (key.namespace, key.name, entry.revision)
+            keys = list(ledger.keys(cluster_id, resource))
+            stored = {
+                key: StoredKey(key.namespace, key.name, entry.revision, hashed_state(entry))
                 for key, entry in model.present.items()
                 if (key.cluster_id, key.group_resource) == (cluster_id, resource)
             }
+            assert sorted(keys, key=str) == sorted(stored.values(), key=str)
+            assert [one for part in ledger.key_slices(cluster_id, resource) for one in part] == keys
+            for name in ("x", "y"):
+                key = ObjectKey(cluster_id, *resource, "shop", name)
+                assert ledger.stored(key) == stored.get(key)
+        self._check_digests()
         assert list(ledger.read(self.oldest, ALL)) == [each for each in self.history if each.revision > self.oldest]
 
     @rule()
@@ -285,6 +316,20 @@ class LedgerMachine(RuleBasedStateMachine):
             wanted = remaining.get(entry.revision)
             assert self.joined.ledger.entry(entry.revision) == (wanted if isinstance(wanted, ObjectEntry) else None)
         assert self.joined.ledger.statistics()["entries"] == len(remaining)
+
+    def _check_digests(self) -> None:
+        """What all commits said adds up to what is present, and so does what was loaded and moved by them."""
+        wanted = self.model.digests()
+        for commit in self.joined.commits[self._summed :]:
+            for change in commit.digests:
+                of = (change.cluster_id, change.resource)
+                count, total = self.sums.get(of, (0, 0))
+                self.sums[of] = (count + change.count, (total + change.sum) % 2**64)
+        self._summed = len(self.joined.commits)
+        assert {of: digest for of, digest in self.sums.items() if digest != (0, 0)} == wanted
+        digests = self.joined.view.digests
+        assert {of: (digests.of(*of).count, digests.of(*of).sum) for of in wanted} == wanted
+        assert digests.statistics() == {"digests": len(wanted)}
 
     # Helpers
 
@@ -298,12 +343,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self._heard = len(self.joined.commits)
         return self._runner.run(run())
 
-    def _call(self, call: Awaitable[object], refusal: type[FederatorError] | None) -> None:
+    def _call(self, call: Awaitable[T], refusal: type[FederatorError] | None) -> T | None:
         if refusal is None:
+            return self._run(call)
+        with pytest.raises(refusal):
             self._run(call)
-        else:
-            with pytest.raises(refusal):
-                self._run(call)
+        return None
 
     @contextmanager
     def _told(self) -> Iterator[Entries]:

@@ -213,12 +213,14 @@ async def test_a_member_that_comes_back_after_removal_starts_anew(ledger: Ledger
 
     assert (new.record.cluster_uid, new.record.term, new.record.durable_sequence) == (uid, 2, 0)
     assert new.record.state is ClusterState.JOINING
-    joined, forgotten = ledger.read(before, 10)
+    joined, *forgotten = ledger.read(before, 10)
     assert isinstance(joined, ClusterEntry)
     assert joined.previous_state is ClusterState.REMOVED
-    assert isinstance(forgotten, TypeEntry)
-    assert (forgotten.resource_type, forgotten.state) == (PODS, TypeState.NOT_COLLECTED)
-    assert {(record.state, record.low_water) for record in ledger.types(BERLIN)} == {(TypeState.NOT_COLLECTED, "")}
+    assert {(each.resource_type, each.state) for each in forgotten if isinstance(each, TypeEntry)} == {
+        (PODS, TypeState.ABSENT),
+        (DEPLOYMENTS, TypeState.ABSENT),
+    }
+    assert {(record.state, record.low_water) for record in ledger.types(BERLIN)} == {(TypeState.ABSENT, "")}
     assert told[0].low_water == ((BERLIN, PODS.group_resource, ""),)
     with pytest.raises(SessionFenced):
         await old.push(put("late"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import grpc
@@ -18,6 +19,7 @@ from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import ClusterEntry, Commit, EntryType, ObjectEntry, TypeEntry
+from federator.aggregator.merge.digest_table import DigestTable
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource, ResourceType
 from federator.v1 import ingest_pb2_grpc
@@ -30,18 +32,27 @@ FAST = IngestSettings(heartbeat_interval=0.25)
 class Recorder:
     """Everything the ledger has told, and a freshness sink."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self.commits: list[Commit] = []
         self.proved_types: set[tuple[ClusterID, GroupResource]] = set()
+        self.unread: dict[ClusterID, frozenset[str]] = {}
+        self.digests = DigestTable()
+        for entry in ledger.present():
+            self.digests.take_in(entry)
+        self.digests.loaded()
 
     def __call__(self, commit: Commit) -> None:
         self.commits.append(commit)
+        self.digests.apply(commit)
 
     def seen(self, cluster_id: ClusterID) -> None:
         pass
 
     def proved(self, cluster_id: ClusterID, resource: GroupResource, age_seconds: float) -> None:
         self.proved_types.add((cluster_id, resource))
+
+    def unread_groups(self, cluster_id: ClusterID, groups: Collection[str]) -> None:
+        self.unread[cluster_id] = frozenset(groups)
 
     def objects(self, cluster_id: str, resource_type: ResourceType) -> list[ObjectEntry]:
         """The object entries of a type, in order."""
@@ -101,6 +112,7 @@ class Aggregator:
     def __init__(self, address: str, settings: IngestSettings = FAST) -> None:
         self.address = address
         self.settings = settings
+        self.ahead = 0.0  # seconds by which the clock of mismatches is ahead
         self.new_ledger()
 
     def new_ledger(self) -> None:
@@ -110,14 +122,21 @@ class Aggregator:
     def use(self, ledger: Ledger) -> None:
         """Takes another ledger, and a new recorder with it."""
         self.ledger = ledger
-        self.recorder = Recorder()
+        self.recorder = Recorder(ledger)
         self.ledger.on_commit(self.recorder)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self.lifecycle = ClusterLifecycle(self.ledger, self.recorder, self.settings)
         await self.lifecycle.start()
-        self.servicer = IngestServicer(self.ledger, self.lifecycle, self.recorder, self.settings)
+        self.servicer = IngestServicer(
+            self.ledger,
+            self.lifecycle,
+            self.recorder,
+            self.settings,
+            digests=self.recorder.digests,
+            clock=lambda: time.monotonic() + self.ahead,
+        )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         ingest_pb2_grpc.add_IngestServiceServicer_to_server(self.servicer, server)
         port = server.add_insecure_port(self.address)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def listener(address: str, *, grace: float = 0.1, registry: CollectorRegistry | None = None) -> GrpcListener:
-    return GrpcListener(address, "listen", grace=grace, metrics=GrpcMetrics(registry or CollectorRegistry()))
+def listener(
+    address: str, *, grace: float = 0.1, registry: CollectorRegistry | None = None, is_private: bool = False
+) -> GrpcListener:
+    metrics = GrpcMetrics(registry or CollectorRegistry())
+    return GrpcListener(address, "listen", grace=grace, metrics=metrics, is_private=is_private)
 
 
 def add_echo(to: GrpcListener, release: asyncio.Event | None = None) -> asyncio.Event:
@@ -185,3 +190,24 @@ async def test_calls_that_do_not_end_are_ended_after_the_grace() -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await call
     assert asyncio.all_tasks() == before
+
+
+async def test_a_private_one_is_for_its_own_user_alone(tmp_path: Path) -> None:
+    former = os.umask(0o022)
+    try:
+        for name, is_private, mode in (("private", True, 0o600), ("public", False, 0o755)):
+            path = tmp_path / name
+            listening = listener(f"unix:{path}", is_private=is_private)
+            add_echo(listening)
+            async with listening.open(SERVICE) as address:
+                assert stat.S_IMODE(path.stat().st_mode) == mode
+                assert await echoed(address) == b"hello"
+    finally:
+        assert os.umask(former) == 0o022, "nothing else of the process is touched"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:0"])
+def test_a_private_one_is_a_unix_socket(address: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        listener(address, is_private=True)
+    assert (refused.value.field, refused.value.given) == ("listen", address)

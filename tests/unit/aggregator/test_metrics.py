@@ -33,6 +33,14 @@ PUSHED: Mapping[str, Any] = {
     "bytes": {BERLIN: 1000, PARIS: 10},
     "rejected": {(BERLIN, "MALFORMED"): 6, (PARIS, "TOO_LARGE"): 1},
     "snapshots": {(BERLIN, "completed"): 7, (PARIS, "broken"): 1},
+    "plans": {(BERLIN, "nothing"): 8, (BERLIN, "all"): 1},
+    "comparisons": {(BERLIN, "equal"): 9, (PARIS, "different"): 2},
+    "repaired": {(PARIS, "pods", "changed"): 3, (PARIS, "pods", "extra"): 1},
+    "mismatches": 1,
+    "snapshots_waiting": 5,
+    "snapshots_holding": 4,
+    "snapshots_waited_seconds": 1.5,
+    "snapshots_overdue": 1,
 }
 """What IngestServicer would count."""
 
@@ -116,6 +124,15 @@ async def test_what_was_pushed_is_summed_over_types(federation: Federation) -> N
     assert values(families["federator_ingest_deltas"]) == {("berlin", "ADDED"): 7, ("paris", "DELETED"): 1}
     assert values(families["federator_ingest_rejected"]) == {("berlin", "MALFORMED"): 6, ("paris", "TOO_LARGE"): 1}
     assert values(families["federator_snapshots"]) == {("berlin", "completed"): 7, ("paris", "broken"): 1}
+    assert values(families["federator_snapshot_plans"]) == {("berlin", "nothing"): 8, ("berlin", "all"): 1}
+    comparisons = values(families["federator_ingest_digest_comparisons"])
+    assert comparisons == {("berlin", "equal"): 9, ("paris", "different"): 2}
+    repaired = values(families["federator_ingest_repaired_objects"])
+    assert repaired == {("changed", "paris", "pods"): 3, ("extra", "paris", "pods"): 1}
+    assert values(families["federator_ingest_digest_mismatches"]) == {(): 1}
+    assert values(families["federator_snapshots_open"]) == {("waiting",): 5, ("admitted",): 4}
+    assert values(families["federator_snapshots_waited_seconds"]) == {(): 1.5}
+    assert values(families["federator_snapshots_overdue"]) == {(): 1}
     assert values(families["federator_ingest_bytes"]) == {("berlin",): 1000, ("paris",): 10}
     assert values(families["federator_ingest_session_ends"]) == {("goodbye",): 3, ("broken",): 1}
     assert values(families["federator_ingest_refusals"]) == {("CLUSTER_HELD",): 4}
@@ -124,7 +141,7 @@ async def test_what_was_pushed_is_summed_over_types(federation: Federation) -> N
 
 async def test_the_statistics_of_a_real_servicer_are_what_is_read(federation: Federation) -> None:
     lifecycle = ClusterLifecycle(federation.ledger, federation.view.freshness, IngestSettings())
-    servicer = IngestServicer(federation.ledger, lifecycle, federation.view.freshness)
+    servicer = IngestServicer(federation.ledger, lifecycle, federation.view.freshness, digests=federation.view.digests)
     assert set(PUSHED) <= set(servicer.statistics())
     families = scraped(federation, servicer.statistics())
     assert values(families["federator_ingest_sessions"]) == {(): 0}

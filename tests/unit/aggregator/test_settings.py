@@ -82,3 +82,19 @@ def test_what_others_reach_needs_it(address: str, field: str, needed: str, other
 )
 def test_what_does_not_fit_together_is_named(changes: dict[str, Any], field: str) -> None:
     assert refused(changes).field == field
+
+
+def test_the_administrating_side_is_a_socket_in_the_state_directory_unless_told_otherwise(tmp_path: Path) -> None:
+    assert settings().admin_address() is None
+    assert settings(state_directory=tmp_path).admin_address() == f"unix:{tmp_path}/admin.sock"
+    assert settings(state_directory=Path("state")).admin_address() == f"unix:{Path.cwd()}/state/admin.sock"
+    assert settings(state_directory=tmp_path, admin_listen="unix:/run/a.sock").admin_address() == "unix:/run/a.sock"
+    assert settings(admin_listen="unix:/run/a.sock").admin_address() == "unix:/run/a.sock"
+    assert settings(state_directory=tmp_path, admin_listen="").admin_address() is None
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:1", "0.0.0.0:1", "/run/a.sock"])
+def test_the_administrating_side_is_never_anything_else(address: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        settings(admin_listen=address).admin_address()
+    assert (refused.value.field, refused.value.given) == ("admin-listen", address)

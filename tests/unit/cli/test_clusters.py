@@ -4,6 +4,9 @@ import json
 import time
 from typing import Any
 
+import pytest
+import yaml
+
 from federator.v1 import inventory_pb2, types_pb2
 from tests.unit.cli.conftest import Federator
 from tests.unit.client.scripted_inventory import ScriptedInventory
@@ -94,6 +97,17 @@ async def test_json(federator: Federator, inventory: ScriptedInventory) -> None:
     assert (first["clusterId"], first["state"], first["provedAgeSeconds"]) == ("ap-1", "STALE", 151.0)
     assert second["seenAgeSeconds"] is None
     assert second["types"][0]["state"] == "SYNCING"
+
+
+async def test_yaml(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = answer()
+    told = yaml.safe_load((await federator("clusters", "-o", "yaml")).out)
+    assert told == json.loads((await federator("clusters", "-o", "json")).out)
+    assert told["clusters"][0]["stateSince"] == pytest.approx(time.time() - 3600, abs=60)
+
+
+async def test_a_format_that_there_is_not(federator: Federator, inventory: ScriptedInventory) -> None:
+    assert (await federator("clusters", "-o", "jsonl")).code == 2
 
 
 async def test_none(federator: Federator, inventory: ScriptedInventory) -> None:

@@ -48,6 +48,9 @@ EXAMPLES: list[FederatorError] = [
     errors.ClusterHeld("eu-1", "agent-7"),
     errors.ClusterUIDChanged("eu-1", "u1", "u2"),
     errors.ClusterUIDKnown("eu-1", "u1", "eu-2"),
+    errors.ClusterConnected("eu-1", "agent-7"),
+    errors.ClusterRemoved("eu-1", "agent-7"),
+    errors.ClusterLeaving("eu-1"),
     errors.SessionFenced("eu-1", 3, 4),
     errors.IdentityRefused("eu-1", "its certificate is for 'us-1'"),
     errors.LedgerError("the store is odd"),
@@ -256,6 +259,7 @@ def test_a_retry_hint_is_given_where_waiting_helps() -> None:
     assert hint(errors.WatchTooSlow(b"c", 30)) == 1
     assert hint(errors.LedgerFull("x")) == 30
     assert hint(errors.LimitReached("watches", 1)) == 5
+    assert hint(errors.ClusterLeaving("eu-1")) == 5
     for helps in (True, False):
         refused = errors.NotFreshYet(
             "a", "pods", "9", low_water="", state="LIVE", cause="", proved_age=None, helps_to_wait=helps

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from federator.aggregator.ingest.batches import MAX_BATCH_BYTES, BatchRun
-from federator.aggregator.ingest.frames import Bookmark, Changes
+from federator.aggregator.ingest.batches import MAX_BATCH_BYTES, BatchRun, Origin
+from federator.aggregator.ingest.frames import Changes
 from federator.aggregator.ledger.records import Batch, Commit, Delete, Put
 from federator.api.cluster import ClusterID
 from federator.api.resource import ResourceType
@@ -44,6 +44,9 @@ def puts(resource_type: ResourceType, *names: str, size: int = 1, in_snapshot: b
     return Changes(resource_type, changes, in_snapshot)
 
 
+LISTED = Origin(in_snapshot=True, skips_older=True, listed_version="100")
+
+
 def names(batch: Batch) -> list[str]:
     return [change.name for change in batch.changes]
 
@@ -53,7 +56,7 @@ async def test_frames_of_a_type_share_a_batch_in_their_order() -> None:
     run.add(puts(PODS, "a"))
     run.add(puts(NODES, "n"))
     run.add(puts(PODS, "b", "a"))
-    run.add(Bookmark(PODS, "7"))
+    run.mark(PODS, "7")
     await run.finish(9, PODS)
     assert {batch.type.kind: names(batch) for batch in ledger.batches} == {"Pod": ["a", "b", "a"], "Node": ["n"]}
     assert [(batch.low_water, batch.type) for batch in ledger.batches if batch.low_water] == [("7", PODS)]
@@ -88,11 +91,39 @@ async def test_a_sequence_alone_is_a_batch() -> None:
 async def test_batches_are_cut_by_number_by_bytes_and_where_a_listing_begins_or_ends() -> None:
     run = run_on(ledger := Ledger())
     run.add(puts(PODS, *(f"p{number}" for number in range(1025))))
-    run.add(puts(PODS, "listed", in_snapshot=True))
+    run.add(puts(PODS, "listed", in_snapshot=True), LISTED)
     run.add(puts(PODS, "large", "larger", size=MAX_BATCH_BYTES))
     await run.finish(9, PODS)
     assert [len(batch.changes) for batch in ledger.batches] == [1024, 1, 1, 1, 1]
-    assert [batch.in_snapshot for batch in ledger.batches] == [False, False, True, False, False]
+    assert [batch.skips_older for batch in ledger.batches] == [False, False, True, False, False]
+    assert [batch.listed_version for batch in ledger.batches] == ["", "", "100", "", ""]
+
+
+async def test_one_type_can_be_committed_before_the_others() -> None:
+    run = run_on(ledger := Ledger())
+    run.add(puts(PODS, "a"))
+    run.add(puts(NODES, "n"))
+    run.mark(PODS, "7", 3)
+    run.mark(PODS, "8")
+    await run.flush(PODS.group_resource)
+    assert [(names(batch), batch.low_water, batch.generation) for batch in ledger.batches] == [(["a"], "8", 3)]
+    await run.flush(PODS.group_resource)
+    await run.finish(9, PODS)
+    assert [names(batch) for batch in ledger.batches] == [["a"], ["n"]]
+
+
+async def test_whoever_hears_of_commits_is_told_where_they_come_from() -> None:
+    told: list[tuple[str, bool]] = []
+    run = BatchRun(
+        Ledger(),  # type: ignore[arg-type]
+        ClusterID("c"),
+        1,
+        lambda of, _, origin: told.append((of.kind, origin.in_snapshot)),
+    )
+    run.add(puts(PODS, "a"))
+    run.add(puts(PODS, "b", in_snapshot=True), LISTED)
+    await run.delete(NODES, [Delete("", "n")], LISTED)
+    assert told == [("Pod", False), ("Pod", True), ("Node", True)]
 
 
 async def test_deletions_come_behind_what_was_added() -> None:

@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle
-from federator.aggregator.ingest.session import Session, SessionCounts
+from federator.aggregator.ingest.session import Session
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.ingest.shared import Shared
 from federator.aggregator.ledger import codec, keeper
-from federator.aggregator.ledger.damage import STATE_LOST
+from federator.aggregator.ledger.damage import LOST, STATE_LOST
 from federator.aggregator.ledger.keeper import LedgerKeeper
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import ClusterRecord
+from federator.aggregator.merge.digest_table import DigestTable
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.resource import GroupResource
 from federator.errors import LedgerError
 from federator.v1 import ingest_pb2, types_pb2
+from federator.wire.digest import Digest, key_hash
 from federator.wire.resource_type import resource_type_to_proto
 from tests.contract.ledger.member import Member, put
 from tests.integration.push.raw_agent import pushed
@@ -65,16 +68,12 @@ class Losing:
     async def session(self) -> tuple[Session, asyncio.Task[None]]:
         record = ClusterRecord(BERLIN, "uid-of-berlin", agent_instance="agent-1")
         opened = await self.lifecycle.open(Candidate(record, (PODS,), False, lambda _: None))
-        session = Session(
-            self.stream,
-            opened.record,
-            ledger=self.ledger,
-            lifecycle=self.lifecycle,
-            freshness=Nobody(),
-            settings=IngestSettings(),
-            counts=SessionCounts(),
-            ended=asyncio.get_running_loop().create_future(),
-        )
+        digests = DigestTable()
+        for entry in self.ledger.present():
+            digests.take_in(entry)
+        digests.loaded()
+        shared = Shared(self.ledger, self.lifecycle, Nobody(), digests, IngestSettings())
+        session = Session(self.stream, opened.record, shared, asyncio.get_running_loop().create_future())
         return session, asyncio.create_task(session.run())
 
     def requests(self) -> list[list[GroupResource]]:
@@ -83,6 +82,9 @@ class Losing:
             for message in self.stream.written
             if message.HasField("snapshot_request")
         ]
+
+    def plans(self) -> list[int]:
+        return [one.snapshot_plan.plan for one in self.stream.written if one.HasField("snapshot_plan")]
 
     def push(self, sequence: int, **frame: Any) -> None:
         self.stream.incoming.put_nowait(ingest_pb2.PushRequest(sequence=sequence, **frame))
@@ -119,6 +121,18 @@ async def test_the_agent_is_asked_once_and_the_type_is_live_after_its_listing(lo
     await losing.acknowledged(3)
     assert losing.state() == (TypeState.LIVE, "")
     assert losing.requests() == [[RESOURCE]]
+    await stopped(task)
+
+
+async def test_of_a_type_that_has_lost_states_all_is_wanted_whatever_it_adds_up_to(losing: Losing) -> None:
+    """What is lost is in no digest, so an equal one proves nothing; and it goes only by not being named."""
+    _, task = await losing.session()
+    (kept,) = [key for key in losing.ledger.keys(BERLIN, RESOURCE) if key.fingerprint != LOST]
+    added_up = Digest().plus(key_hash(kept.namespace, kept.name), kept.fingerprint)
+    digest = ingest_pb2.Digest(count=added_up.count, sum=added_up.sum)
+    begin = ingest_pb2.SnapshotBegin(type=resource_type_to_proto(PODS), resource_version="100", digest=digest)
+    losing.push(1, snapshot_begin=begin)
+    await eventually(lambda: losing.plans() == [ingest_pb2.SnapshotPlan.PLAN_ALL])
     await stopped(task)
 
 

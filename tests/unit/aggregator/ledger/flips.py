@@ -184,7 +184,7 @@ async def _listed(ledger: LmdbLedger, cluster: str, of: ResourceType, truth: Tru
     puts = list(named.values())
     changes = []
     for at in range(0, len(puts), MAX_CHANGES):
-        changes += objects((await member.push(*puts[at : at + MAX_CHANGES], of=of, in_snapshot=True)).entries)
+        changes += objects((await member.push(*puts[at : at + MAX_CHANGES], of=of, skips_older=True)).entries)
     stored = ledger.keys(ClusterID(cluster), of.group_resource)
     gone = [Delete(key.namespace, key.name) for key in stored if (key.namespace, key.name) not in named]
     return changes + objects((await member.push(*gone, of=of)).entries)

@@ -161,7 +161,7 @@ async def test_a_lost_state_is_asked_for_and_nothing_else_is_touched(written: Wr
         for entry in written.newest.values()
         if entry.key.cluster_id == BERLIN
     ]
-    committed = await berlin.push(*listed, in_snapshot=True)
+    committed = await berlin.push(*listed, skips_older=True)
     assert changes(committed) == [(EntryType.MODIFIED, "berlin-4")]
     (back,) = objects(committed.entries)
     assert (back.previous_revision, back.body) == (lost.revision, lost.body)

@@ -50,6 +50,10 @@ def assert_migrated(ledger: LmdbLedger) -> None:
         expected = NOTHING_INDEXED if is_gone else read_indexed_state(ledger.bodies.decode(entry.body))
         assert entry.indexed == expected
     assert [version.type for version in ledger.versions(pod("web-0"))][:2] == [EntryType.ADDED, EntryType.DELETED]
+    assert {(known.type.resource, known.generation) for known in ledger.types(BERLIN)} == {
+        ("deployments", 0),
+        ("pods", 0),
+    }
     assert next(ledger.versions(pod("web-3"))).type is EntryType.DELETED
     assert ledger.at(pod("web-3"), ledger.revision) is None
 

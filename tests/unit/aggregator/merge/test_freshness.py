@@ -5,7 +5,13 @@ import asyncio
 import pytest
 
 from federator.aggregator.ledger.records import Batch
-from federator.aggregator.merge.freshness import PROVED_WITHIN, FreshnessTable, TypeFreshness
+from federator.aggregator.merge.freshness import (
+    GROUP_UNREAD,
+    MAX_UNREAD_GROUPS,
+    PROVED_WITHIN,
+    FreshnessTable,
+    TypeFreshness,
+)
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, put
@@ -187,3 +193,50 @@ async def test_a_removed_cluster_has_no_age(table: Table) -> None:
     await table.federation.ledger.set_cluster_state(A, ClusterState.REMOVED)
     fresh = table.freshness.of(A)
     assert (fresh.seen_age, fresh.proved_age) == (None, None)
+
+
+class TestUnreadGroups:
+    METRICS = GroupResource("metrics.k8s.io", "pods")
+
+    def told(self, table: Table, resource: GroupResource) -> tuple[TypeState, str]:
+        (fresh,) = table.freshness.of(A, [resource]).types
+        return fresh.state, fresh.reason
+
+    async def test_a_type_of_which_nobody_knows_whether_it_is_served_is_not_absent(self, table: Table) -> None:
+        assert self.told(table, self.METRICS) == (TypeState.ABSENT, "")
+        table.freshness.unread_groups(A, ["metrics.k8s.io"])
+        assert self.told(table, self.METRICS) == (TypeState.STALE, GROUP_UNREAD)
+        assert self.told(table, GroupResource("other", "pods"))[0] is TypeState.ABSENT
+        assert self.told(table, PODS_GR)[0] is not TypeState.ABSENT
+        table.freshness.unread_groups(A, [])
+        assert self.told(table, self.METRICS) == (TypeState.ABSENT, "")
+
+    async def test_what_an_agent_has_told_of_a_type_stands(self, table: Table) -> None:
+        before = self.told(table, PODS_GR)
+        table.freshness.unread_groups(A, [""])
+        assert self.told(table, PODS_GR) == before
+
+    async def test_it_is_forgotten_with_the_cluster(self, table: Table) -> None:
+        table.freshness.unread_groups(A, ["metrics.k8s.io"])
+        await table.federation.ledger.set_cluster_state(A, ClusterState.REMOVED)
+        assert self.told(table, self.METRICS)[1] != GROUP_UNREAD
+
+    async def test_no_agent_fills_the_memory_with_them(self, table: Table) -> None:
+        many = [f"g{number}" for number in range(MAX_UNREAD_GROUPS)]
+        table.freshness.unread_groups(A, ["x" * 254, *many, "one-more"])
+        assert self.told(table, GroupResource(many[-1], "x"))[0] is TypeState.STALE
+        assert self.told(table, GroupResource("one-more", "x"))[0] is TypeState.ABSENT
+        assert self.told(table, GroupResource("x" * 254, "x"))[0] is TypeState.ABSENT
+
+    async def test_a_cluster_that_never_joined_has_none(self, table: Table) -> None:
+        table.freshness.unread_groups(ClusterID("stranger"), ["metrics.k8s.io"])
+        assert table.freshness.state(ClusterID("stranger")) is None
+
+    async def test_who_waits_for_such_a_type_is_told(self, table: Table) -> None:
+        waiting = asyncio.create_task(table.freshness.changed(A, self.METRICS))
+        await asyncio.sleep(0)
+        table.freshness.unread_groups(A, ["other"])
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        table.freshness.unread_groups(A, ["other", "metrics.k8s.io"])
+        await waiting

@@ -148,6 +148,29 @@ async def test_what_a_removed_cluster_served_is_not_served() -> None:
     assert GroupResource("b.example.com", "widgets") in {s.type.group_resource for s in federation.view.types.served()}
 
 
+async def test_of_a_removed_cluster_only_descriptions_are_kept() -> None:
+    federation = Federation()
+    await federation.join("a", [PODS])
+    await federation.join("b", [PODS, WIDGETS])
+    types, b = federation.view.types, ClusterID("b")
+    await federation.ledger.set_cluster_state(b, ClusterState.REMOVED)
+    await federation.ledger.set_type_state(b, WIDGETS, TypeState.ABSENT, "cluster removed")
+    reloaded = ResourceTypes()
+    reloaded.load(federation.ledger)
+    for each in (types, reloaded):
+        assert each.statistics() == {"described_types": 1, "former_types": 2}
+        assert each.resolve(["widgets"]) == {WIDGETS.group_resource}, "a watch may resume from before"
+        assert each.kind(b, WIDGETS.group_resource) == "Widget", "its history can be told"
+        assert each.is_namespaced(WIDGETS.group_resource)
+        assert each.resolve(["pods"]) == {PODS.group_resource}
+    await federation.join("b", [NODES])
+    assert types.kind(b, WIDGETS.group_resource) == "Widget"
+    assert types.kind(b, NODES.group_resource) == "Node"
+    assert [(str(served.type), served.clusters) for served in types.served() if served.type == NODES] == [
+        ("v1 nodes", ("b",))
+    ]
+
+
 def test_an_empty_federation_serves_nothing() -> None:
     types = ResourceTypes()
     types.load(MemoryLedger())

@@ -1,0 +1,261 @@
+"""Processes of the release before beside those of this one: an upgrade is never made everywhere at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from federator.api.cluster import ClusterState
+from federator.client import EventType
+from federator.testing.fake_api_server import FakeApiServer
+from federator.testing.federation import Federation
+from tests.integration.federation.commands import federator
+from tests.integration.federation.recorder import OBJECT_EVENTS
+from tests.integration.releases import previous_release
+from tests.integration.releases.member import (
+    CONTEXT,
+    TYPES,
+    Objects,
+    Traffic,
+    is_release_before,
+    listening,
+    release_before,
+    wait_equal,
+    wait_state,
+)
+
+AGENT = f"agent-{CONTEXT}"
+
+
+async def test_the_release_before_is_what_runs() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "import federator.cli.main; print(federator.cli.main.__file__, federator.__version__)",
+        env={**os.environ, **previous_release.variables()},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    path, version = out.decode().split()
+    assert Path(path).is_relative_to(previous_release.wheel())
+    assert previous_release.wheel().name.startswith(f"federator-{version}-")
+
+
+async def test_agent_and_client_of_the_release_before(
+    federation: Federation, kubeconfig: Path, server: FakeApiServer, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.start_aggregator()
+    await listening(federation)
+    with release_before(monkeypatch):
+        federation.start_agent(CONTEXT)
+    await wait_state(federation, ClusterState.LIVE)
+    assert is_release_before(federation, AGENT)
+    assert not is_release_before(federation, "aggregator")
+    objects = await wait_equal(federation, kubeconfig)
+    await _ask(federation, objects, server, previous_release.variables())
+    traffic.go_on()
+    await wait_equal(federation, kubeconfig)
+
+    # It reconnects: to an aggregator that was killed meanwhile.
+    federation.kill("aggregator")
+    traffic.go_on()
+    federation.start_aggregator()
+    await wait_state(federation, ClusterState.LIVE)
+    await wait_equal(federation, kubeconfig)
+
+    # Another instance of it finds what changed meanwhile, and what is gone.
+    await _stop_agent(federation, previous_release.variables())
+    traffic.go_on()
+    with release_before(monkeypatch):
+        federation.start_agent(CONTEXT)
+    await wait_equal(federation, kubeconfig)
+    await wait_state(federation, ClusterState.LIVE)
+    assert await _counted(federation, "snapshot_plans") == {}
+    assert await _counted(federation, "ingest_digest_comparisons") == {}
+
+    # An agent of this release takes over, and what the one before had sent is what it would send.
+    await _stop_agent(federation)
+    federation.start_agent(CONTEXT)
+    assert set(await _wait_counted(federation, "ingest_digest_comparisons")) == {"equal"}
+    assert set(await _counted(federation, "snapshot_plans")) == {"nothing"}
+    await wait_state(federation, ClusterState.LIVE)
+    await wait_equal(federation, kubeconfig)
+
+
+async def test_an_aggregator_of_the_release_before(
+    federation: Federation, kubeconfig: Path, server: FakeApiServer, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with release_before(monkeypatch):
+        federation.start_aggregator()
+    await listening(federation)
+    federation.start_agent(CONTEXT)
+    await wait_state(federation, ClusterState.LIVE)
+    assert is_release_before(federation, "aggregator")
+    assert not is_release_before(federation, AGENT)
+    objects = await wait_equal(federation, kubeconfig)
+    await _ask(federation, objects, server)
+    traffic.go_on()
+    await wait_equal(federation, kubeconfig)
+
+    federation.kill("aggregator")
+    traffic.go_on()
+    with release_before(monkeypatch):
+        federation.start_aggregator()
+    await wait_state(federation, ClusterState.LIVE)
+    await wait_equal(federation, kubeconfig)
+
+    await _stop_agent(federation)
+    traffic.go_on()
+    federation.start_agent(CONTEXT)
+    await wait_equal(federation, kubeconfig)
+
+
+async def test_a_ledger_of_the_release_before(
+    federation: Federation, kubeconfig: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with release_before(monkeypatch):
+        federation.start_aggregator()
+        await listening(federation)
+        federation.start_agent(CONTEXT)
+    await wait_state(federation, ClusterState.LIVE)
+    before = await wait_equal(federation, kubeconfig)
+    async with federation.client() as fed:
+        cursor = (await fed.list(list(TYPES), limit=1)).cursor
+    traffic.go_on()
+    after = await wait_equal(federation, kubeconfig)
+    assert await federation.stop()
+
+    # Nothing is lost, and nobody is there who could bring it anew.
+    federation.start_aggregator()
+    await wait_state(federation, ClusterState.STALE)
+    assert not is_release_before(federation, "aggregator")
+    async with federation.client() as fed:
+        held = await fed.list(list(TYPES))
+        found = {(item.cluster_id, *item.key[1:]): msgspec.json.decode(item.body) for item in held.items}
+        assert found == after
+
+        # The cursor from before leads to the same, by the changes since.
+        state = dict(before)
+        async with asyncio.timeout(20):
+            watch = fed.watch(list(TYPES), cursor=cursor)
+            while state != after:
+                event = await anext(watch)
+                if event.type not in OBJECT_EVENTS:
+                    continue
+                assert event.object is not None
+                key = (event.object.cluster_id, *event.object.key[1:])
+                if event.type is EventType.DELETED:
+                    del state[key]
+                else:
+                    assert (key in state) == (event.type is EventType.MODIFIED)
+                    state[key] = msgspec.json.decode(event.object.body)
+            await watch.aclose()
+
+    federation.start_agent(CONTEXT)
+    await wait_state(federation, ClusterState.LIVE)
+    assert await wait_equal(federation, kubeconfig) == after
+    assert set(await _counted(federation, "snapshot_plans")) == {"nothing"}
+    traffic.go_on()
+    await wait_equal(federation, kubeconfig)
+    assert await federation.stop()
+    checked = await federator("ledger", "verify", f"--state-directory={federation.folder / 'state'}")
+    assert checked.code == 0, checked
+
+
+async def _ask(
+    federation: Federation, objects: Objects, server: FakeApiServer, variables: Mapping[str, str] = {}
+) -> None:
+    """Asks what users ask, and compares the answers."""
+    address = federation.address
+    async with _following("get", "configmaps", "-A", "-w", "-o", "name", server=address, **variables) as out:
+        commands = (
+            ("get", ",".join(TYPES), "-A", "-o", "json"),
+            ("get", "pods", "-A", "-l", "app=app-1"),
+            ("clusters",),
+            ("api-resources",),
+        )
+        outputs = await asyncio.gather(*(federator(*each, server=address, **variables) for each in commands))
+        assert [(output.code, output.err) for output in outputs] == [(0, "")] * len(commands)
+        everything, pods, clusters, types = (output.out for output in outputs)
+        listed = json.loads(everything)["items"]
+        assert sorted(map(_identity, listed)) == sorted(map(_identity, objects.values()))
+        names = [f"p-{number:02}" for number in range(1, 40, 4)]
+        assert [line.split()[:3] for line in pods.splitlines()[1:]] == [[CONTEXT, "default", name] for name in names]
+        assert [line.split()[:2] for line in clusters.splitlines()[1:]] == [[CONTEXT, "LIVE"]]
+        shown = {line.split()[0] for line in types.splitlines()}
+        assert {name.partition(".")[0] for name in TYPES} <= shown
+
+        maps = [f"{CONTEXT}//configmaps/team-{number % 3}/c-{number:02}" for number in range(40)]
+        assert sorted([await _line(out) for _ in maps]) == sorted(maps)
+        server.put("configmaps", "late", "team-0", data={"colour": "green"})
+        assert await _line(out) == f"{CONTEXT}//configmaps/team-0/late"
+        server.delete("configmaps", "late", "team-0")
+        assert await _line(out) == f"{CONTEXT}//configmaps/team-0/late"
+
+
+def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata["uid"], metadata["resourceVersion"]
+
+
+async def _stop_agent(federation: Federation, variables: Mapping[str, str] = {}) -> None:
+    """Ends the agent in order: of one that is killed, the aggregator waits for a while whether it comes back.
+
+    That it is gone is told to who asks.
+    """
+    assert await federation.processes[AGENT].stop(15)
+    await wait_state(federation, ClusterState.STALE)
+    stale = await federator("get", "pods", "-A", server=federation.address, **variables)
+    assert stale.code == 0
+    assert f"{CONTEXT} STALE" in stale.err
+
+
+async def _wait_counted(federation: Federation, family: str) -> Mapping[str, float]:
+    """Waits until something was counted."""
+    async with asyncio.timeout(20):
+        while not (counted := await _counted(federation, family)):  # noqa: ASYNC110 - another process counts
+            await asyncio.sleep(0.1)
+    return counted
+
+
+async def _counted(federation: Federation, family: str) -> Mapping[str, float]:
+    """What the aggregator counted in a family, but for what is zero, by its last label."""
+    async with aiohttp.ClientSession() as session, session.get(federation.metrics_url) as response:
+        text = await response.text()
+    samples = re.findall(rf'^federator_{family}_total{{.*="([^"]*)"}} (\S+)$', text, re.MULTILINE)
+    return {label: float(value) for label, value in samples if float(value)}
+
+
+@asynccontextmanager
+async def _following(*arguments: str, server: str, **variables: str) -> AsyncIterator[asyncio.StreamReader]:
+    """What a command that goes on writes, until it is left."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "federator",
+        *arguments,
+        env={**os.environ, "FEDERATOR_SERVER": server, **variables},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+    finally:
+        process.kill()
+        await process.communicate()
+
+
+async def _line(out: asyncio.StreamReader) -> str:
+    async with asyncio.timeout(20):
+        return (await out.readline()).decode().rstrip("\n")
