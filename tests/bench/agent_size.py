@@ -100,7 +100,17 @@ def _objects(corpus: Corpus, objects: int) -> Iterator[tuple[str, Json]]:
             state = corpus.state(resource, 0, index, FIRST_VERSION)
             obj = msgspec.json.decode(state.raw, type=Json)
             del obj["metadata"]["resourceVersion"]  # the apiserver takes etcd's
+            if resource == "pods":
+                _make_valid(obj)
             yield f"{_FOLDERS[resource]}/{f'{state.namespace}/' if state.namespace else ''}{state.name}", obj
+
+
+def _make_valid(pod: Json) -> None:
+    """What was drawn by itself must fit together where the apiserver is to take changes."""
+    for container in pod["spec"]["containers"]:
+        resources = container["resources"]
+        if "limits" in resources:
+            resources["requests"] = resources["limits"]
 
 
 async def _check(bed: Testbed, federation: Federation, corpus: Corpus, objects: int) -> None:

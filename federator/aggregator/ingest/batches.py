@@ -24,11 +24,13 @@ class Origin(msgspec.Struct, frozen=True):
         in_snapshot: from a listing.
         skips_older: as in Batch.
         listed_version: as in Batch.
+        is_replayed: as in Batch.
     """
 
     in_snapshot: bool = False
     skips_older: bool = False
     listed_version: str = ""
+    is_replayed: bool = False
 
 
 _LIVE = Origin()
@@ -161,5 +163,6 @@ class BatchRun:
             draft.origin.skips_older,
             draft.origin.listed_version,
             draft.generation,
+            draft.origin.is_replayed,
         )
         self._on_commit(draft.type, await self._ledger.append(batch), draft.origin)

@@ -73,6 +73,8 @@ class Listings:
         self._send = send
         self._request_listing = request_listing
         self._open: dict[GroupResource, Snapshot] = {}
+        # Objects that were refused in this session and not changed since: what an agent adds up may still have them.
+        self._refused: dict[GroupResource, set[tuple[str, str]]] = {}
         self._mismatches.reopened(self._cluster_id)
 
     def __contains__(self, resource: object) -> bool:
@@ -111,12 +113,17 @@ class Listings:
         Raises:
             InvalidInput: items of no listing, or of one that was not asked for them.
         """
-        snapshot = self._open.get(changes.type.group_resource)
+        resource = changes.type.group_resource
+        unnamed = self._refused.setdefault(resource, set()) if refused else self._refused.get(resource)
+        if unnamed is not None:
+            unnamed.difference_update((change.namespace, change.name) for change in changes.changes)
+            unnamed.update((item.namespace, item.name) for item in refused)
+        snapshot = self._open.get(resource)
         if snapshot is not None:
             snapshot.name(changes.changes)
             snapshot.leave_out((item.namespace, item.name) for item in refused)
         if not changes.in_snapshot:
-            return Origin(skips_older=changes.is_replayed)
+            return Origin(skips_older=changes.is_replayed, is_replayed=changes.is_replayed)
         if snapshot is None:
             raise InvalidInput("snapshot_items", changes.type, "items of a listing that has begun")
         if snapshot.plan not in {Plan.ALL, Plan.DIFFERING}:
@@ -206,7 +213,8 @@ class Listings:
     async def bookmark(self, mark: Bookmark, batches: BatchRun) -> None:
         """Takes a bookmark in, if what it says the type adds up to is what is stored.
 
-        A type that is being listed, or that is not LIVE for another reason, is not expected to be so.
+        A type that is being listed, or that is not LIVE for another reason, is not expected to be so. Nor is one of
+        whose refused objects the agent has not heard yet, as far as its digest tells.
 
         Raises:
             SessionFenced, LedgerFull: from the ledger.
@@ -215,7 +223,8 @@ class Listings:
         record = self._record(resource)
         differed = record is not None and (record.state, record.reason) == (TypeState.STALE, STATES_DIFFER)
         is_live = record is not None and record.state is TypeState.LIVE
-        if mark.digest is None or resource in self._open or not (is_live or differed):
+        is_expected = resource not in self._open and (is_live or differed)
+        if mark.digest is None or not is_expected or not self._refused.get(resource, set()) <= mark.digest.left_out:
             batches.mark(mark.type, mark.resource_version)
             return
         await batches.flush(resource)

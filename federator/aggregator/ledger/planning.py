@@ -338,7 +338,7 @@ def plan_append(view: View, batch: Batch, now_ms: int) -> Plan:
     if record is None:
         record = TypeRecord(batch.cluster_id, batch.type)
         draft.set_type(record)
-    _plan_changes(draft, view, batch)
+    _plan_changes(draft, view, batch, record.low_water if batch.is_replayed else "")
     if batch.generation is not None and batch.generation != record.generation:
         record = msgspec.structs.replace(record, generation=batch.generation)
         draft.types[record.type.group_resource] = record
@@ -368,13 +368,16 @@ def _check_type(resource_type: ResourceType) -> None:
         raise InvalidInput("type", str(resource_type), allowed)
 
 
-def _plan_changes(draft: _Draft, view: View, batch: Batch) -> None:
+def _plan_changes(draft: _Draft, view: View, batch: Batch, gone_up_to: str) -> None:
+    """Plans the changes of a batch; what is not stored, and no newer than `gone_up_to`, is known to be gone."""
     cluster_id, (group, resource) = batch.cluster_id, batch.type.group_resource
     heads = draft.heads
     for change in batch.changes:
         key = ObjectKey(cluster_id, group, resource, change.namespace, change.name)
         head = heads[key] if key in heads else view.head(key)
         if isinstance(change, Put):
+            if head is None and gone_up_to and compare(change.resource_version, gone_up_to) in {-1, 0}:
+                continue
             _plan_put(draft, view, batch, key, change, head)
         elif head is not None:
             _plan_deletion(draft, key, head, _state(draft, view, key, head))

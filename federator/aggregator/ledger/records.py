@@ -59,6 +59,8 @@ class Batch(msgspec.Struct, frozen=True):
             none. An older item is skipped only if what is stored is newer than that, too: then a server that lags was
             listed. Else the cluster's versions have gone back, the item is taken, and the commit says so.
         generation: how often the cluster was restored, as the type is told from now on; None to leave it.
+        is_replayed: the changes waited outside the order of the others. A Put of an object that is not stored, no newer
+            than what the type is complete up to, is skipped: it was deleted since.
     """
 
     cluster_id: ClusterID
@@ -70,6 +72,7 @@ class Batch(msgspec.Struct, frozen=True):
     skips_older: bool = False
     listed_version: str = ""
     generation: int | None = None
+    is_replayed: bool = False
 
 
 MAX_CHANGES = 1024

@@ -154,7 +154,9 @@ class Writer(Reader):
         """
         current = self._tables.handle("current")
         cursor = self._transaction.cursor(current)
-        found = cursor.set_range(after + b"\0") if after else cursor.first()
+        found = cursor.set_range(after) if after else cursor.first()
+        if found and after == cursor.key():
+            found = cursor.next()
         keys: list[bytes] = []
         while found and len(keys) < most:
             keys.append(cursor.key())

@@ -74,6 +74,7 @@ class Member:
         skips_older: bool = False,
         listed_version: str = "",
         generation: int | None = None,
+        is_replayed: bool = False,
         term: int | None = None,
     ) -> Batch:
         used_term = self.record.term if term is None else term
@@ -87,6 +88,7 @@ class Member:
             skips_older,
             listed_version,
             generation,
+            is_replayed,
         )
 
     async def push(
@@ -98,6 +100,7 @@ class Member:
         skips_older: bool = False,
         listed_version: str = "",
         generation: int | None = None,
+        is_replayed: bool = False,
         term: int | None = None,
     ) -> Commit:
         batch = self.batch(
@@ -108,6 +111,7 @@ class Member:
             skips_older=skips_older,
             listed_version=listed_version,
             generation=generation,
+            is_replayed=is_replayed,
             term=term,
         )
         return await self.ledger.append(batch)

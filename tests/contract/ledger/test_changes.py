@@ -132,6 +132,17 @@ async def test_a_listed_item_that_cannot_be_compared_or_is_another_object_is_tak
     assert changes(await berlin.push(listed, skips_older=True)) == [(DELETED, "db"), (ADDED, "db")]
 
 
+async def test_a_replayed_change_of_what_was_deleted_since_is_skipped(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    await berlin.push(put("web", resource_version="100"), put("db", resource_version="100"))
+    await berlin.push(delete("web"), low_water="120")
+    for version, is_taken in (("110", False), ("120", False), ("121", True)):
+        commit = await berlin.push(put("web", resource_version=version), skips_older=True, is_replayed=True)
+        assert changes(commit) == ([(ADDED, "web")] if is_taken else [])
+    assert changes(await berlin.push(put("db", resource_version="110"), is_replayed=True)) == [(MODIFIED, "db")]
+    assert changes(await berlin.push(put("new", resource_version="110"))) == [(ADDED, "new")], "only what is replayed"
+
+
 async def test_a_change_outside_a_listing_is_taken_whatever_its_resource_version(ledger: Ledger) -> None:
     berlin = await Member.join(ledger)
     await berlin.push(put("web", resource_version="100"))

@@ -117,6 +117,25 @@ async def test_objects_that_are_left_out_make_no_difference(aggregator: Aggregat
     assert statistic(aggregator, "comparisons") == {("c0", "equal"): 1}
 
 
+async def test_a_bookmark_that_does_not_know_of_a_refusal_yet_proves_nothing(
+    aggregator: Aggregator, agent: ComparingAgent
+) -> None:
+    bad, good = pushed("p%25"), pushed("later")
+
+    async def put(obj: ingest_pb2.PushedObject) -> None:
+        delta = ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=obj)
+        await agent.send(deltas=ingest_pb2.Deltas(type=resource_type_to_proto(PODS), deltas=[delta]))
+
+    await put(bad)
+    await agent.send(bookmark=bookmark([*OBJECTS, bad]))
+    await put(good)
+    await agent.settled()
+    assert (statistic(aggregator, "comparisons"), told(aggregator)) == ({}, (TypeState.LIVE, ""))
+    await agent.send(bookmark=bookmark([*OBJECTS, good], left_out=[bad]))
+    await agent.settled()
+    assert statistic(aggregator, "comparisons") == {("c0", "equal"): 1}
+
+
 @pytest.mark.parametrize("kind", ["missing", "changed", "another", "extra"])
 async def test_one_object_that_is_not_as_it_was_sent_is_found_and_mended(
     aggregator: Aggregator, agent: ComparingAgent, kind: str

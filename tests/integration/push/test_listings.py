@@ -233,14 +233,14 @@ class TestRestores:
         await agent.list(listed("a", version=50))
         puts = [
             ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=each)
-            for each in (pushed("a", version=40), pushed("b", version=40))
+            for each in (pushed("a", version=40), pushed("b", version=140), pushed("deleted-since", version=60))
         ]
         deltas = ingest_pb2.Deltas(type=resource_type_to_proto(PODS), deltas=puts, replayed=True)
         await agent.send(deltas=deltas)
         await agent.settled()
         assert {entry.key.name: entry.resource_version for entry in aggregator.ledger.present()} == {
             "a": "50",
-            "b": "40",
+            "b": "140",
         }
 
 
