@@ -250,7 +250,12 @@ async def test_no_value_of_a_secret_leaves_its_cluster(
     surfaces = Surfaces(federation, tap)
     try:
         async with plane.client() as admin, tap.open(), federation.client() as fed:
-            agent = (f"--aggregator={tap.address}", f"--http-listen=127.0.0.1:{port}", "--log-level=debug")
+            agent = (
+                f"--aggregator={tap.address}",
+                f"--http-listen=127.0.0.1:{port}",
+                f"--spool={federation.folder / 'spool'}",
+                "--log-level=debug",
+            )
             await admin.create(CONFIG_MAPS, _config_map(control))
             federation.start_aggregator()
             for mode, arguments, is_seen in (
