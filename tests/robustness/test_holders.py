@@ -60,7 +60,7 @@ async def test_a_frozen_agents_cluster_is_taken_over_once_and_the_frozen_one_wai
                 member.apiserver.touch("pods", names[1])
                 older.resume()
                 # It finds its session ended, tells that it is a standby now, and goes on asking.
-                await eventually(lambda: _refusals(bed)["CLUSTER_HELD"] >= refused + 3, timeout=60)
+                await eventually(lambda: _refusals(bed)["CLUSTER_HELD"] >= refused + 2, timeout=60)
                 await bed.equal()
                 await eventually(lambda: len(changes(recorder.events, "c0")) == 2)
                 assert changes(recorder.events, "c0") == [("DELETED", names[0]), ("MODIFIED", names[1])]

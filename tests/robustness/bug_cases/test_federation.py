@@ -91,8 +91,8 @@ async def test_bug42_clusters_out_of_reach_keep_nobody_waiting_and_are_named(tmp
         assert (await bed.fed.list("pods", clusters=reached, timeout=10)).complete
         await _tried(bed, 1)
         tasks = _tasks()
-        await _tried(bed, 2)
-        assert _tasks() == tasks, "further tries leave no task"
+        await _tried(bed, 1)
+        assert _tasks() == tasks, "another try leaves no task"
         for name in DARK:
             assert bed[name].agent.status().phase is AgentPhase.WAITING_FOR_AGGREGATOR
             bed[name].link.heal()
