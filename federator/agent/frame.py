@@ -10,7 +10,7 @@ from federator.api.cluster import TypeState
 from federator.api.key import local_key, split_local_key
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
-from federator.v1 import ingest_pb2
+from federator.v1 import ingest_pb2, types_pb2
 from federator.wire.digest import Digest
 from federator.wire.resource_type import resource_type_to_proto, type_state_to_proto
 
@@ -184,9 +184,12 @@ class Frame(msgspec.Struct, frozen=True):
                 return _FRAME_OVERHEAD + sum(map(len, left_out))
         return _FRAME_OVERHEAD
 
-    def to_message(self) -> ingest_pb2.PushRequest:
-        """Returns the frame as it is sent."""
-        resource_type = resource_type_to_proto(self.type)
+    def to_message(self, *, is_type_known: bool = False) -> ingest_pb2.PushRequest:
+        """Returns the frame as it is sent; of a type that the other side knows from this session only the name."""
+        if is_type_known:
+            resource_type = types_pb2.ResourceType(group=self.type.group, resource=self.type.resource)
+        else:
+            resource_type = resource_type_to_proto(self.type)
         match self.content:
             case Deltas(changes, low_water, is_replayed):
                 deltas = ingest_pb2.Deltas(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ import structlog
 
 from federator._aio.task_group import task_group
 from federator.agent.batch_window import BatchWindow
-from federator.agent.frame import Deltas, SnapshotEnd
+from federator.agent.frame import Deltas, Frame, SnapshotEnd
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
 from federator.agent.type_queue import MAX_CHANGES
@@ -44,6 +45,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 SEQUENCE_GAP = "SEQUENCE_GAP"
 """Reason of the Nack that ends a session."""
+
+SAME_PROOF = 0.001
+"""Seconds by which a proof that was told before may seem to be newer: ages are differences of rounded times."""
+
+TIMES_TOLD = 2
+"""Heartbeats that tell one proof."""
 
 HOLD_STEP = 0.02
 """Seconds between two looks whether changes that are held back are enough for a frame by now."""
@@ -153,6 +160,8 @@ class Pusher:
         self._stopping = asyncio.Event()
         self._status = PusherStatus(PusherState.CONNECTING)
         self._told_reason = ""
+        self._described: set[ResourceType] | None = None  # None where nobody would remember
+        self._proofs_told: dict[GroupResource, tuple[float, int]] = {}
         self._session_ends: Counter[str] = Counter()
         self._nacks: Counter[str] = Counter()
         self._sessions = 0
@@ -248,6 +257,9 @@ class Pusher:
         welcome = response.welcome
         self._sessions += 1
         self._told_reason = ""
+        self._proofs_told.clear()
+        is_remembered = welcome.protocol >= PROTOCOL
+        self._described = set(map(resource_type_from_proto, hello.types)) if is_remembered else None
         self._status = PusherStatus(PusherState.OPEN, welcome.term)
         log.info(
             "session opened",
@@ -294,10 +306,10 @@ class Pusher:
                 frame = self._outbox.take()
                 if frame is not None:
                     self._outbox.flush()
-                    await call.write(frame.to_message())
+                    await call.write(self._message(frame))
                     if isinstance(frame.content, Deltas):
                         self._window.sent(loop.time())
-                    if isinstance(frame.content, SnapshotEnd):
+                    if isinstance(frame.content, SnapshotEnd) and self._described is None:
                         next_beat = loop.time()  # a type becomes LIVE: its proof shall be there with it
                 elif self._stopping.is_set() and self._outbox.is_drained:
                     await call.done_writing()
@@ -320,12 +332,35 @@ class Pusher:
         except TimeoutError:
             return
 
+    def _message(self, frame: Frame) -> ingest_pb2.PushRequest:
+        message = frame.to_message(is_type_known=self._is_described(frame.type))
+        if isinstance(frame.content, SnapshotEnd):
+            resource = frame.type.group_resource
+            age = next((age for proved, age in self._collection.proofs() if proved == resource), None)
+            if age is not None:
+                message.snapshot_end.proof_age_ms = int(age * 1000)
+        return message
+
+    def _is_described(self, resource_type: ResourceType) -> bool:
+        """Whether a type was described in this session, which it is from now on."""
+        if self._described is None:
+            return False
+        if resource_type in self._described:
+            return True
+        self._described.add(resource_type)
+        return False
+
     def _heartbeat(self) -> ingest_pb2.PushRequest:
-        proofs = (
-            ingest_pb2.TypeProof(group=resource.group, resource=resource.resource, age_ms=int(age * 1000))
-            for resource, age in self._collection.proofs()
-        )
-        heartbeat = ingest_pb2.Heartbeat(proofs=proofs, unread_groups=self._collection.unread_groups())
+        """Tells each proof twice: the first time a type may not be known yet, since its frames wait to be committed."""
+        now = asyncio.get_running_loop().time()
+        heartbeat = ingest_pb2.Heartbeat(unread_groups=self._collection.unread_groups())
+        for resource, age in self._collection.proofs():
+            proved_at, times = self._proofs_told.get(resource, (-math.inf, 0))
+            if now - age > proved_at + SAME_PROOF:
+                proved_at, times = now - age, 0
+            if times < TIMES_TOLD:
+                self._proofs_told[resource] = (proved_at, times + 1)
+                heartbeat.proofs.add(group=resource.group, resource=resource.resource, age_ms=int(age * 1000))
         return ingest_pb2.PushRequest(heartbeat=heartbeat)
 
     async def _read(self, call: PushCall, silence: float) -> None:

@@ -22,7 +22,10 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class PushRequest(_message.Message):
-    """One frame from the agent. Keep each below 1 MiB, except a single object larger than that (limit 16 MiB)."""
+    """One frame from the agent. Keep each below 1 MiB, except a single object larger than that (limit 16 MiB). Where
+    Welcome.protocol is 1 or more, group and resource are enough of a type that this session has described whole, in Hello
+    or in an earlier frame.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -461,8 +464,11 @@ class SnapshotEnd(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    PROOF_AGE_MS_FIELD_NUMBER: _builtins.int
     resource_version: _builtins.str
     """resourceVersion of the list."""
+    proof_age_ms: _builtins.int
+    """As TypeProof.age_ms: a type that is LIVE from here on is proved from here on."""
     @_builtins.property
     def type(self) -> _types_pb2.ResourceType:
         """The type listed."""
@@ -477,12 +483,15 @@ class SnapshotEnd(_message.Message):
         type: _types_pb2.ResourceType | None = ...,
         resource_version: _builtins.str = ...,
         left_out: _abc.Iterable[Global___ObjectName] | None = ...,
+        proof_age_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_proof_age_ms", b"_proof_age_ms", "proof_age_ms", b"proof_age_ms", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proof_age_ms", b"_proof_age_ms", "left_out", b"left_out", "proof_age_ms", b"proof_age_ms", "resource_version", b"resource_version", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__proof_age_ms: _TypeAlias = _typing.Literal["proof_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__proof_age_ms: _TypeAlias = _typing.Literal["_proof_age_ms", b"_proof_age_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__proof_age_ms) -> _WhichOneofReturnType__proof_age_ms | None: ...
 
 Global___SnapshotEnd: _TypeAlias = SnapshotEnd  # noqa: Y015
 
@@ -651,7 +660,9 @@ class Heartbeat(_message.Message):
     UNREAD_GROUPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def proofs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeProof]:
-        """Types whose contact with the apiserver is proved, with the age of the proof."""
+        """Types whose contact with the apiserver is proved, with the age of the proof: at least those with another proof than
+        in the heartbeats before.
+        """
 
     @_builtins.property
     def unread_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -806,8 +817,8 @@ class Welcome(_message.Message):
     """
     @_builtins.property
     def held_types(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ResourceType]:
-        """Types of which the aggregator holds objects of this cluster. For those it does not collect, the agent answers
-        with TypeStatus ABSENT or NOT_COLLECTED.
+        """Types of which the aggregator holds objects of this cluster and that Hello does not name. The agent answers with
+        TypeStatus ABSENT or NOT_COLLECTED.
         """
 
     @_builtins.property

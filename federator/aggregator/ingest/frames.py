@@ -116,11 +116,15 @@ class StateItems(msgspec.Struct, frozen=True):
 
 
 class SnapshotEnd(msgspec.Struct, frozen=True):
-    """A listing is complete, as of a resourceVersion, but for objects that exist and could not be sent."""
+    """A listing is complete, as of a resourceVersion, but for objects that exist and could not be sent.
+
+    Its apiserver gave a sign for the type so many seconds ago, where that was told.
+    """
 
     type: ResourceType
     resource_version: str
     left_out: Names = frozenset()
+    proof_age: float | None = None
 
 
 class Bookmark(msgspec.Struct, frozen=True):
@@ -201,7 +205,8 @@ async def decode(
         case "snapshot_end":
             end = request.snapshot_end
             left_out = _names(end.left_out)
-            return SnapshotEnd(resource_type_from_proto(end.type), _version(end.resource_version), left_out), []
+            age = end.proof_age_ms / 1000 if end.HasField("proof_age_ms") else None
+            return SnapshotEnd(resource_type_from_proto(end.type), _version(end.resource_version), left_out, age), []
         case "bookmark":
             mark = request.bookmark
             digest = _digest(mark.digest) if mark.HasField("digest") else None

@@ -52,6 +52,7 @@ class Listings:
         shared: Shared,
         *,
         send: Send,
+        wants_bodies: Callable[[GroupResource], None],
         request_listing: Callable[[GroupResource], None],
     ) -> None:
         """None is open.
@@ -60,17 +61,20 @@ class Listings:
             record: of the cluster, with the session's term.
             shared: what the session works with.
             send: sends an answer.
+            wants_bodies: told, before the answer is sent, of a type whose objects it asks for.
             request_listing: asks the agent for a full listing.
         """
         self._cluster_id = record.cluster_id
         self._term = record.term
         self._ledger = shared.ledger
         self._lifecycle = shared.lifecycle
+        self._freshness = shared.freshness
         self._digests = shared.digests
         self._admission = shared.admission
         self._mismatches = shared.mismatches
         self._counts = shared.counts
         self._send = send
+        self._wants_bodies = wants_bodies
         self._request_listing = request_listing
         self._open: dict[GroupResource, Snapshot] = {}
         # Objects that were refused in this session and not changed since: what an agent adds up may still have them.
@@ -182,6 +186,8 @@ class Listings:
         await batches.flush()
         self._mismatches.listed(self._cluster_id, resource)
         self._drop(resource)
+        if end.proof_age is not None:
+            self._freshness.proved(self._cluster_id, resource, end.proof_age)
         await self._lifecycle.type_told(self._cluster_id, self._term, end.type, TypeState.LIVE)
         self._counts.snapshots[self._cluster_id, "completed"] += 1
 
@@ -352,6 +358,8 @@ class Listings:
 
     def _tell(self, snapshot: Snapshot, plan: Plan, sequence: int) -> None:
         snapshot.plan = plan
+        if plan is not Plan.NOTHING:
+            self._wants_bodies(snapshot.type.group_resource)
         self._send(ingest_pb2.PushResponse(snapshot_plan=ingest_pb2.SnapshotPlan(sequence=sequence, plan=_PLANS[plan])))
 
     def _differ(self, sequence: int, positions: Sequence[int]) -> None:

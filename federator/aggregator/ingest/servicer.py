@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -13,6 +13,7 @@ import structlog
 
 from federator.aggregator.ingest.freshness_sink import FreshnessSink
 from federator.aggregator.ingest.identity import peer_cluster_id
+from federator.aggregator.ingest.known_types import KnownTypes
 from federator.aggregator.ingest.lifecycle import Candidate, ClusterLifecycle, Opened
 from federator.aggregator.ingest.session import Session
 from federator.aggregator.ingest.settings import IngestSettings
@@ -85,7 +86,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             self._refusals[error.reason] += 1
             raise
         self._freshness.unread_groups(cluster_id, hello.unread_groups)
-        await self._serve(opened, context, end, frozenset(hello.dictionary_ids))
+        await self._serve(opened, context, end, hello)
 
     def close(self) -> None:
         """Ends all sessions, and those to come, as soon as they open. Call it before the server is stopped."""
@@ -133,7 +134,7 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             raise InvalidInput("frame", "something else", "Hello as the first frame")
         return request.hello
 
-    async def _serve(self, opened: Opened, context: Context, end: _SessionEnd, dictionary_ids: Collection[int]) -> None:
+    async def _serve(self, opened: Opened, context: Context, end: _SessionEnd, hello: ingest_pb2.Hello) -> None:
         record = opened.record
         log.info("session opened", cluster=record.cluster_id, term=record.term, snapshot_all=opened.snapshot_all)
         reason = "broken"
@@ -141,10 +142,10 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
         if self._is_closed:
             end(None)
         try:
-            await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened, dictionary_ids)))
-            session = Session(context, record, self._shared, end.future)
+            await context.write(ingest_pb2.PushResponse(welcome=self._welcome(opened, hello)))
+            session = Session(context, record, self._shared, end.future, KnownTypes(hello.types))
             for dictionary in self._ledger.bodies.newest().values():
-                if dictionary.dictionary_id not in dictionary_ids:
+                if dictionary.dictionary_id not in hello.dictionary_ids:
                     session.offer(dictionary)
             if not opened.snapshot_all:  # else the agent lists everything by itself
                 for known in self._ledger.types(record.cluster_id):
@@ -165,15 +166,17 @@ class IngestServicer(ingest_pb2_grpc.IngestServiceServicer):
             self._lifecycle.closed(record.cluster_id, record.term, has_left=reason == "goodbye")
             log.info("session ended", cluster=record.cluster_id, term=record.term, reason=reason)
 
-    def _welcome(self, opened: Opened, dictionary_ids: Collection[int]) -> ingest_pb2.Welcome:
+    def _welcome(self, opened: Opened, hello: ingest_pb2.Hello) -> ingest_pb2.Welcome:
+        named = {(described.group, described.resource) for described in hello.types}
+        unnamed = (held for held in opened.held_types if held.group_resource not in named)
         return ingest_pb2.Welcome(
             term=opened.record.term,
             durable_sequence=opened.record.durable_sequence,
             snapshot_all=opened.snapshot_all,
             window_bytes=self._settings.window_bytes,
             heartbeat_interval_ms=int(self._settings.heartbeat_interval * 1000),
-            held_types=map(resource_type_to_proto, opened.held_types),
-            dictionary_ids=filter(self._ledger.bodies.__contains__, dictionary_ids),
+            held_types=map(resource_type_to_proto, unnamed),
+            dictionary_ids=filter(self._ledger.bodies.__contains__, hello.dictionary_ids),
             protocol=PROTOCOL,
             floors=map(_floor, self._ledger.types(opened.record.cluster_id)),
         )

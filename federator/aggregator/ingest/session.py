@@ -23,6 +23,7 @@ from federator.aggregator.ingest.frames import (
     decode,
     proofs,
 )
+from federator.aggregator.ingest.known_types import KnownTypes
 from federator.aggregator.ingest.listings import Listings
 from federator.aggregator.ingest.shared import Shared
 from federator.aggregator.ledger.records import ClusterRecord, Delete
@@ -78,6 +79,7 @@ class Session:
         record: ClusterRecord,
         shared: Shared,
         ended: asyncio.Future[None],
+        types: KnownTypes | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -86,6 +88,7 @@ class Session:
             record: of the cluster, with this session's term.
             shared: what it works with.
             ended: ends the session from outside, with an error or without.
+            types: that Hello has described; None for none.
         """
         self._stream = stream
         self._cluster_id = record.cluster_id
@@ -96,10 +99,12 @@ class Session:
         self._settings = shared.settings
         self._counts = shared.counts
         self._ended = ended
+        self._types = types or KnownTypes()
         self._listings = Listings(
             record,
             shared,
             send=self._answer,
+            wants_bodies=self._give_dictionary,
             request_listing=lambda resource: self.request_listing(record.cluster_id, resource),
         )
         self._expected = record.durable_sequence + 1
@@ -108,6 +113,7 @@ class Session:
         self._received_bytes = 0
         self._answers: deque[ingest_pb2.PushResponse] = deque()
         self._nacks: deque[ingest_pb2.Nack] = deque(maxlen=MAX_NACKS)
+        self._offered: dict[GroupResource, Dictionary] = {}
         self._dictionaries: deque[Dictionary] = deque()
         self._wanted_listings: dict[GroupResource, None] = {}
         self._acknowledged = record.durable_sequence
@@ -143,8 +149,12 @@ class Session:
             self._listings.close()
 
     def offer(self, dictionary: Dictionary) -> None:
-        """Gives the agent a dictionary, if it collects the type."""
-        if self._lifecycle.collects(self._cluster_id, dictionary.resource):
+        """Gives the agent a dictionary as soon as it sends bodies of the type: one has up to 128 KiB."""
+        self._offered[dictionary.resource] = dictionary
+
+    def _give_dictionary(self, resource: GroupResource) -> None:
+        dictionary = self._offered.pop(resource, None)
+        if dictionary is not None:
             self._dictionaries.append(dictionary)
             self._sendable.set()
 
@@ -170,6 +180,7 @@ class Session:
             if request.HasField("heartbeat"):
                 self._take_heartbeat(request.heartbeat)
             elif self._is_next(request.sequence):
+                self._types.complete(request)
                 frame, refused = await decode(request, self._ledger.bodies, self._ledger.turn)
                 await self._queue(_Received(request.sequence, frame, tuple(refused), size))
         self._is_read = True
@@ -239,6 +250,8 @@ class Session:
             await self._wait_answerable()
             match received.frame:
                 case Changes() as changes:
+                    if self._offered:
+                        self._give_dictionary(changes.type.group_resource)
                     batches.add(changes, self._listings.note(changes, received.refused))
                     self._nack_items(received)
                 case Bookmark() as bookmark:
@@ -280,14 +293,14 @@ class Session:
             if self._told < self._acknowledged:
                 self._told = self._acknowledged
                 await self._stream.write(ingest_pb2.PushResponse(ack=ingest_pb2.Ack(sequence=self._told)))
+            while self._dictionaries and not is_last:  # before the answer that asks for what it is good for
+                message = dictionary_to_proto(self._dictionaries.popleft())
+                await self._stream.write(ingest_pb2.PushResponse(dictionary=message))
             while self._answers:
                 await self._stream.write(self._answers.popleft())
                 self._answerable.set()
             if is_last:
                 return
-            while self._dictionaries:
-                message = dictionary_to_proto(self._dictionaries.popleft())
-                await self._stream.write(ingest_pb2.PushResponse(dictionary=message))
             if self._wanted_listings:
                 wanted, self._wanted_listings = self._wanted_listings, {}
                 request = ingest_pb2.SnapshotRequest()

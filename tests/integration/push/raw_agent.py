@@ -24,6 +24,7 @@ class RawAgent:
         self.call = call
         self.welcome = welcome
         self.nacks: list[ingest_pb2.Nack] = []
+        self.dictionaries: list[ingest_pb2.Dictionary] = []
 
     async def send(self, sequence: int = 0, **frame: Any) -> None:
         """Sends one frame."""
@@ -69,6 +70,8 @@ class RawAgent:
             raise AssertionError(f"the session ended: {await self.call.code()} {await self.call.details()}")
         if response.HasField("nack"):
             self.nacks.append(response.nack)
+        if response.HasField("dictionary"):
+            self.dictionaries.append(response.dictionary)
         return response
 
     async def goodbye(self) -> None:

@@ -31,16 +31,22 @@ def newest(aggregator: Aggregator, name: str) -> ObjectEntry:
     return [entry for entry in aggregator.recorder.objects("c0", PODS) if entry.key.name == name][-1]
 
 
-async def test_an_agent_is_given_those_of_its_types_which_it_lacks(aggregator: Aggregator) -> None:
+async def test_an_agent_is_given_those_which_it_lacks_once_it_sends_objects(aggregator: Aggregator) -> None:
     for dictionary in (OF_PODS, OF_NODES):
         await aggregator.ledger.add_dictionary(dictionary)
     async with raw_agent(aggregator.address) as agent:
         assert list(agent.welcome.dictionary_ids) == []
-        assert dictionary_from_proto((await agent.read()).dictionary) == OF_PODS
+        assert (await agent.read()).HasField("heartbeat"), "nothing before it has anything to send"
+        following = await agent.snapshot(1, "a")
+        await agent.put(following, pushed("b"))
+        await agent.acknowledged(following)
+        (given,) = agent.dictionaries
+        assert dictionary_from_proto(given) == OF_PODS
         await agent.goodbye()
     async with raw_agent(aggregator.address, dictionary_ids=[70_000, 5]) as agent:
         assert list(agent.welcome.dictionary_ids) == [70_000]
-        await agent.snapshot(1, "a")  # nothing but acknowledgements comes
+        await agent.snapshot(following + 1, "a")
+        assert not agent.dictionaries
 
 
 async def test_a_body_that_cannot_be_read_is_refused_and_the_rest_is_taken(aggregator: Aggregator) -> None:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.memory import MemoryLedger
-from federator.api.cluster import ClusterState, TypeState
+from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.errors import (
     ClusterHeld,
     ClusterUIDChanged,
@@ -21,7 +22,7 @@ from federator.errors import (
     LedgerFull,
     SessionFenced,
 )
-from federator.v1 import ingest_pb2, ingest_pb2_grpc
+from federator.v1 import ingest_pb2, ingest_pb2_grpc, types_pb2
 from federator.wire.resource_type import resource_type_to_proto, type_state_to_proto
 from federator.wire.status import from_rpc_error
 from tests.integration.push.harness import Aggregator, eventually
@@ -161,12 +162,55 @@ class TestSequences:
             await agent.snapshot(1, "a")
         async with raw_agent(aggregator.address) as agent:
             assert (agent.welcome.snapshot_all, agent.welcome.durable_sequence) == (False, 3)
+            assert not agent.welcome.held_types, "it has named them itself"
+        async with raw_agent(aggregator.address, types=()) as agent:
             assert [each.resource for each in agent.welcome.held_types] == ["pods"]
 
 
 def named(obj: ingest_pb2.PushedObject, name: str) -> ingest_pb2.PushedObject:
     obj.name = name
     return obj
+
+
+class TestTypes:
+    """A type is described once in a session; after that its name is enough."""
+
+    NAME = types_pb2.ResourceType(resource="pods")
+
+    async def test_one_that_hello_has_described_need_only_be_named(self, aggregator: Aggregator) -> None:
+        async with raw_agent(aggregator.address) as agent:
+            await agent.send(1, snapshot_begin=ingest_pb2.SnapshotBegin(type=self.NAME))
+            await agent.send(2, snapshot_items=ingest_pb2.SnapshotItems(type=self.NAME, objects=[pushed("a")]))
+            await agent.send(3, snapshot_end=ingest_pb2.SnapshotEnd(type=self.NAME, resource_version="10"))
+            await agent.acknowledged(3)
+        assert aggregator.names("c0", PODS) == {"default/a"}
+        assert [record.type for record in aggregator.ledger.types(ClusterID("c0"))] == [PODS]
+
+    async def test_one_that_a_frame_has_described_need_only_be_named_afterwards(self, aggregator: Aggregator) -> None:
+        async with raw_agent(aggregator.address, types=()) as agent:
+            following = await agent.snapshot(1, "a")
+            put = ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=pushed("b"))
+            await agent.send(following, deltas=ingest_pb2.Deltas(type=self.NAME, deltas=[put]))
+            await agent.acknowledged(following)
+        assert aggregator.names("c0", PODS) == {"default/a", "default/b"}
+
+    async def test_in_another_version_it_is_described_again(self, aggregator: Aggregator) -> None:
+        newer = msgspec.structs.replace(PODS, version="v2")
+        async with raw_agent(aggregator.address) as agent:
+            await agent.snapshot(1, "a")
+            described = resource_type_to_proto(newer)
+            await agent.send(4, snapshot_begin=ingest_pb2.SnapshotBegin(type=described))
+            await agent.send(5, snapshot_items=ingest_pb2.SnapshotItems(type=self.NAME, objects=[pushed("a")]))
+            await agent.send(6, snapshot_end=ingest_pb2.SnapshotEnd(type=self.NAME, resource_version="10"))
+            await agent.acknowledged(6)
+        assert [entry.api_version for entry in aggregator.recorder.objects("c0", PODS)] == ["v1", "v2"]
+        assert [record.type for record in aggregator.ledger.types(ClusterID("c0"))] == [newer]
+
+    async def test_one_that_was_never_described_is_refused(self, aggregator: Aggregator) -> None:
+        async with raw_agent(aggregator.address, types=()) as agent:
+            await agent.send(1, snapshot_begin=ingest_pb2.SnapshotBegin(type=self.NAME))
+            with pytest.raises(grpc.aio.AioRpcError, match="a type that was described before"):
+                await agent.acknowledged(1)
 
 
 class TestItems:

@@ -81,6 +81,7 @@ class Nothing:
         self.held: list[ResourceType] = []
         self.floors: dict[GroupResource, str] = {}
         self.is_removed = False
+        self.last_proof: float | None = None  # loop time; None for always a moment ago
 
     def hello(self) -> ingest_pb2.Hello:
         return ingest_pb2.Hello(cluster_id="c")
@@ -96,7 +97,8 @@ class Nothing:
         return ["example.com"]
 
     def proofs(self) -> Iterable[Proof]:
-        return [(PODS.group_resource, 1.25)]
+        age = 1.25 if self.last_proof is None else asyncio.get_running_loop().time() - self.last_proof
+        return [(PODS.group_resource, age)]
 
 
 class Running:
@@ -207,6 +209,39 @@ async def test_it_sends_heartbeats_with_proofs_and_a_proof_with_each_snapshot(ad
     assert aggregator.kinds() == ["hello", "heartbeat", "snapshot_begin", "snapshot_end", "heartbeat"]
     (proof,) = aggregator.received[-1].heartbeat.proofs
     assert (proof.group, proof.resource, proof.age_ms) == ("", "pods", 1250)
+
+
+async def test_of_a_protocol_that_remembers_types_are_named_and_proofs_are_told_twice(address: str) -> None:
+    aggregator = Scripted()
+
+    async def plans(context: Any) -> None:
+        await aggregator.welcome(context, protocol=1, heartbeat_interval_ms=100)
+        while isinstance(request := await context.read(), ingest_pb2.PushRequest):
+            aggregator.received.append(request)
+            if request.HasField("snapshot_begin"):
+                nothing = ingest_pb2.SnapshotPlan.PLAN_NOTHING
+                plan = ingest_pb2.SnapshotPlan(sequence=request.sequence, plan=nothing)
+                await context.write(ingest_pb2.PushResponse(snapshot_plan=plan))
+            elif request.HasField("heartbeat"):
+                await context.write(ingest_pb2.PushResponse(heartbeat=request.heartbeat))
+
+    aggregator.scripts = [plans]
+    running = Running(aggregator, address)
+    running.collection.last_proof = asyncio.get_running_loop().time() - 1.25
+    async with running.running():
+        await until(lambda: running.pusher.status().state is PusherState.OPEN)
+        for version in ("1", "2"):
+            running.sink.replaced_all(version, [])
+            await until(lambda version=version: aggregator.numbered().count("snapshot_end") == int(version))  # type: ignore[misc]
+        await until(lambda: aggregator.kinds().count("heartbeat") >= 6)
+        running.collection.last_proof += 1
+        await until(lambda: aggregator.kinds().count("heartbeat") >= 12)
+    begins = [request.snapshot_begin for request in aggregator.received if request.HasField("snapshot_begin")]
+    assert [(begin.type.resource, begin.type.kind) for begin in begins] == [("pods", "Pod"), ("pods", "")]
+    ends = [request.snapshot_end for request in aggregator.received if request.HasField("snapshot_end")]
+    assert all(1250 <= end.proof_age_ms < 60_000 for end in ends)
+    told = [len(request.heartbeat.proofs) for request in aggregator.received if request.HasField("heartbeat")]
+    assert (told[:3], sum(told)) == ([1, 1, 0], 4)
 
 
 async def test_stopped_it_sends_what_it_has_says_goodbye_and_returns(address: str) -> None:
