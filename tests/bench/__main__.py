@@ -1,6 +1,6 @@
 """`make bench`: figures of agents and an aggregator that run as processes of their own.
 
-    python -m tests.bench [--scenario NAME …] [--pods N] [--objects N] [--list]
+    python -m tests.bench [--scenario NAME …] [--pods N] [--objects N] [--clusters N] [--rate N] [--seconds N] [--list]
 
 Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit, bar}, and
 `build/bench-versions.json`, what it was measured with. `docs/benchmarks.md` says what each scenario does. A scenario
@@ -16,10 +16,12 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from federator.observability.logs import configure_logging
 from federator.testing.federation import Federation
 from federator.testing.testbed import Testbed
+from tests.bench import agent_size, digest_cost, many_clusters, million, wire_cost
 from tests.bench.aggregator_alone import aggregator_alone, many_watches
 from tests.bench.corpus_figures import corpus_figures
 from tests.bench.durable_deltas import durable_deltas
@@ -28,7 +30,6 @@ from tests.bench.figure import Figure
 from tests.bench.first_sync import fill, first_sync, start_up
 from tests.bench.idle_watches import idle_watches
 from tests.bench.informer import informer
-from tests.bench.million import OBJECTS, million
 from tests.bench.sampling import sampled_objects
 from tests.bench.steady_updates import steady_updates
 from tests.bench.versions import versions
@@ -49,20 +50,51 @@ SCENARIOS = {
     "idle-watches": "ten thousand watches to which nothing happens",
     "watch-latency": "from a change to fifty watches, and at a higher rate to two hundred",
     "stalled-watches": "a hundred watches beside a hundred that take nothing",
+    "wire-cost": "what a session costs whose cluster has hardly changed, on the wire",
+    "digest-cost": "what part of all work digests are",
+    "agent-size": "one agent of a cluster of usual size",
+    "many-clusters": "hundreds of clusters; many leave and return at once (only when it is named)",
     "million": "a million objects arrive at once; then the aggregator is restarted (only when it is named)",
 }
 ON_THREE_CLUSTERS = {"start-up", "first-sync", "steady-updates"}
-WITH_CORPUS = {"corpus", "durable-deltas", "fan-out", "idle-watches", "watch-latency", "stalled-watches", "million"}
-ONLY_BY_NAME = {"million"}
+WITH_CORPUS = {
+    "corpus",
+    "durable-deltas",
+    "fan-out",
+    "idle-watches",
+    "watch-latency",
+    "stalled-watches",
+    "digest-cost",
+    "many-clusters",
+    "million",
+}
+AS_SERVED = {"wire-cost", "agent-size"}
+"""With the corpus as an apiserver serves it."""
+
+ONLY_BY_NAME = {"many-clusters", "million"}
 """Too long for a run of everything."""
 
-ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer", *WITH_CORPUS}
+ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer", *AS_SERVED, *WITH_CORPUS}
 
 REPORT = Path("build/bench.json")
 VERSIONS = Path("build/bench-versions.json")
 
 
-async def measure(wanted: Collection[str], pods: int, objects: int) -> list[Figure]:
+class Sizes(NamedTuple):
+    """How large the scenarios are.
+
+    Attributes:
+        pods: in each real cluster.
+        objects: of those scenarios that have a number of them; None for what each has by itself.
+        many: of `many-clusters`.
+    """
+
+    pods: int
+    objects: int | None
+    many: many_clusters.Size
+
+
+async def measure(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
     """Runs scenarios, those on real clusters first.
 
     Raises:
@@ -71,10 +103,12 @@ async def measure(wanted: Collection[str], pods: int, objects: int) -> list[Figu
     figures: list[Figure] = []
     if ON_THREE_CLUSTERS.intersection(wanted):
         async with Testbed(CLUSTERS) as bed:
-            figures += await _on_three_clusters(bed, wanted, pods)
+            figures += await _on_three_clusters(bed, wanted, sizes.pods)
     if "informer" in wanted:
         _say("informer")
-        figures += await informer(pods)
+        figures += await informer(sizes.pods)
+    if AS_SERVED.intersection(wanted):
+        figures += await _as_served(wanted, sizes)
     if "aggregator-alone" in wanted:
         _say("aggregator-alone")
         figures += await aggregator_alone()
@@ -82,18 +116,33 @@ async def measure(wanted: Collection[str], pods: int, objects: int) -> list[Figu
         _say("many-watches")
         figures += await many_watches()
     if WITH_CORPUS.intersection(wanted):
-        figures += await _with_corpus(wanted, objects)
+        figures += await _with_corpus(wanted, sizes)
     return figures
 
 
-async def _with_corpus(wanted: Collection[str], objects: int) -> list[Figure]:
+async def _as_served(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
+    figures: list[Figure] = []
+    _say("sampling a living cluster")
+    async with sampled_objects(whole=True) as sample:
+        if "wire-cost" in wanted:
+            _say("wire-cost")
+            figures += await wire_cost.wire_cost(sample, sizes.pods)
+        if "agent-size" in wanted:
+            _say("agent-size")
+            figures += await agent_size.agent_size(sample, sizes.objects or agent_size.OBJECTS)
+    return figures
+
+
+async def _with_corpus(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
     scenarios: Mapping[str, Callable[[Path], Awaitable[list[Figure]]]] = {
         "durable-deltas": durable_deltas,
         "fan-out": fan_out,
         "idle-watches": idle_watches,
         "watch-latency": watch_latency,
         "stalled-watches": stalled_watches,
-        "million": partial(million, objects=objects),
+        "digest-cost": partial(digest_cost.digest_cost, objects=sizes.objects or digest_cost.OBJECTS),
+        "many-clusters": partial(many_clusters.many_clusters, size=sizes.many),
+        "million": partial(million.million, objects=sizes.objects or million.OBJECTS),
     }
     _say("sampling a living cluster")
     async with sampled_objects() as sample:
@@ -153,18 +202,31 @@ def main() -> int:
         "--scenario", action="append", choices=SCENARIOS, metavar="NAME", help="only this one; may be repeated"
     )
     parser.add_argument("--pods", type=int, default=10_000, help="pods in each real cluster (10000)")
-    parser.add_argument("--objects", type=int, default=OBJECTS, help=f"objects in million ({OBJECTS})")
+    parser.add_argument(
+        "--objects", type=int, help="objects in million, digest-cost and agent-size; of each cluster in many-clusters"
+    )
+    default = many_clusters.Size()
+    parser.add_argument("--clusters", type=int, default=default.clusters, help="in many-clusters (250)")
+    parser.add_argument("--rate", type=float, help="changes a second there (1.3 of each cluster)")
+    parser.add_argument("--seconds", type=float, default=default.seconds, help="of the steady rate there (60)")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
     if options.list:
         for name, summary in SCENARIOS.items():
             sys.stdout.write(f"{name:<18}{summary}\n")
         return 0
+    many = many_clusters.Size(
+        clusters=options.clusters,
+        leaving=options.clusters * default.leaving // default.clusters,
+        objects=options.objects or default.objects,
+        rate=options.rate or options.clusters * default.rate / default.clusters,
+        seconds=options.seconds,
+    )
     wanted = set(options.scenario or SCENARIOS.keys() - ONLY_BY_NAME)
     configure_logging("warning")
     with asyncio.Runner() as runner:
         found = runner.run(versions(control_planes=bool(ON_CONTROL_PLANES & wanted)))
-        figures = runner.run(measure(wanted, options.pods, options.objects))
+        figures = runner.run(measure(wanted, Sizes(options.pods, options.objects, many)))
     report(figures, found)
     return 0
 

@@ -30,7 +30,8 @@ from tests.bench.wire_relay import Carried, WireRelay
 MEMBER_PROCESSES = 2
 AGENTS_IN_A_PROCESS = 50
 
-_POLL = 0.25
+_POLL = 1.0
+"""Seconds. Each look is answered with the freshness of every type of every cluster."""
 _JOIN_SECONDS = 600.0
 _PATIENCE = 300.0
 _LIST_TIMEOUT = 120.0
@@ -146,6 +147,7 @@ class _Run:
         await asyncio.sleep(size.training_seconds)
         objects = await self._check_counts(corpus)
         figures.append(Figure(title, FEDERATOR, "objects", objects, "1"))
+        figures += await self._at_rest(f"{title}, at rest")
         async with WatchRecorder(self._fed) as recorder:
             figures += await self._steady(f"{title}, {size.rate:g} changes/s", recorder)
             restarted = await self._returning(recorder, self._end_agents, self._start_agents)
@@ -178,6 +180,18 @@ class _Run:
             Figure(scenario, FEDERATOR, "bytes to the aggregator", carried.up, "bytes"),
             Figure(scenario, FEDERATOR, "bytes to the agents", carried.down, "bytes"),
             Figure(scenario, FEDERATOR, "memory of the aggregator, peak", used.peak, "MB"),
+            Figure(scenario, MACHINE, "CPU in use", span.machine_percent, "%"),
+        ]
+
+    async def _at_rest(self, scenario: str) -> list[Figure]:
+        span, carried = self._span(), self._carried()
+        await asyncio.sleep(self._size.training_seconds)
+        span.end()
+        carried = self._carried().since(carried)
+        return [
+            Figure(scenario, FEDERATOR, "CPU of the agents", span.agents / span.seconds, "CPU-s/s"),
+            Figure(scenario, FEDERATOR, "CPU of the aggregator", span.aggregator / span.seconds, "CPU-s/s"),
+            Figure(scenario, FEDERATOR, "bytes a second, both ways", carried.both / span.seconds, "1/s"),
             Figure(scenario, MACHINE, "CPU in use", span.machine_percent, "%"),
         ]
 

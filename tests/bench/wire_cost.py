@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from federator.api.cluster import ClusterState
 from federator.client import InventoryClient
 from federator.testing.admin_client import AdminClient, Json
 from federator.testing.control_plane import ControlPlane
+from federator.testing.etcd_store import store_objects
 from federator.testing.federation import Federation
 from federator.testing.testbed import Testbed
-from federator.testing.workload import Workload
+from tests.bench.corpus import WEIGHTS, Corpus
 from tests.bench.figure import FEDERATOR, MACHINE, Figure, WrongResult
+from tests.bench.live_again import live_since, wait_live_again
+from tests.bench.stored_corpus import stored_objects
 from tests.bench.usage import cpu_seconds
 from tests.bench.wire_relay import Carried, WireRelay
 from tests.integration.federation import truth
@@ -33,6 +36,9 @@ _QUIET_SECONDS = 2.0
 _STATUS_CHANGES, _STATUS_RATE = 200, 20.0
 _REST_SECONDS = 20.0
 _CHANGED_PERCENT = 1
+_KUBELET = "kwok"
+"""Who says in the sample how pods are."""
+
 _POLL = 0.05
 _PATIENCE = 120.0
 
@@ -41,7 +47,7 @@ class Cost(NamedTuple):
     """What something cost.
 
     Attributes:
-        seconds: from its start until the cluster was LIVE.
+        seconds: from its start until the cluster was LIVE; where it always was, until there was another connection.
         carried: bytes.
         agent: CPU-seconds of the agent; of a new process its start is part of it.
         aggregator: CPU-seconds of the aggregator.
@@ -53,11 +59,19 @@ class Cost(NamedTuple):
     aggregator: float
 
 
-async def wire_cost(pods: int) -> list[Figure]:
-    """Starts with nothing, lists everything once more, then less and less."""
+async def wire_cost(sample: Path, pods: int) -> list[Figure]:
+    """Starts with nothing, lists everything once more, then less and less.
+
+    Args:
+        sample: of objects as the apiserver serves them.
+        pods: number of them.
+    """
+    corpus = Corpus.read(sample)
     async with Testbed((_CLUSTER,)) as bed:
         plane = bed[_CLUSTER]
-        await Workload(plane).fill(applications=0, pods=pods)
+        namespaces = corpus.counts(pods * 100 // WEIGHTS["pods"])["namespaces"]
+        stored = stored_objects(corpus, {"namespaces": namespaces, "pods": pods})
+        await store_objects(plane.etcd_socket, stored)
         federation = Federation(bed.kubeconfig, (_CLUSTER,))
         try:
             async with WireRelay(federation.folder / "relay.sock", federation.ingest_address) as relay:
@@ -127,10 +141,11 @@ class _Run:
         aggregator = self._federation.processes["aggregator"]
         agent = self._federation.processes.get(_AGENT)
         before = 0.0 if agent is None or not agent.running else cpu_seconds(agent)
-        carried, connections = self._relay.carried, self._relay.connections
+        carried, since = self._relay.carried, await live_since(self._federation)
         aggregator_before, began = cpu_seconds(aggregator), time.monotonic()
         await begin()
-        await self._wait_live(connections)
+        if begin != self._break_connection:  # which leaves the cluster LIVE
+            await wait_live_again(self._federation, since)
         seconds = time.monotonic() - began
         await asyncio.sleep(_QUIET_SECONDS)
         used = cpu_seconds(self._federation.processes[_AGENT]) - before
@@ -146,13 +161,15 @@ class _Run:
         """Bytes on the wire of a change, and of its event as the apiserver sends it."""
         async with self._plane.client() as admin, self._federation.client() as fed:
             listed = await admin.get("/api/v1/pods")
-            pods = listed["items"][:_STATUS_CHANGES]
+            pods = [pod for pod in listed["items"] if _runs(pod)][:_STATUS_CHANGES]
             carried = self._relay.carried
             due = time.monotonic()
             for pod in pods:
                 await asyncio.sleep(due - time.monotonic())
                 due += 1 / _STATUS_RATE
-                await admin.patch(f"{_path(pod)}/status?fieldManager=kubelet", {"status": _fallen_over(pod["status"])})
+                await admin.patch(
+                    f"{_path(pod)}/status?fieldManager={_KUBELET}", {"status": _fallen_over(pod["status"])}
+                )
             await _wait_fallen_over(fed, pods[-1])
             carried = self._relay.carried.since(carried)
             sizes = await _event_sizes(admin, listed["metadata"]["resourceVersion"], len(pods))
@@ -168,7 +185,11 @@ class _Run:
             raise WrongResult("the agent did not end by itself")
 
     async def _break_connection(self) -> None:
+        connections = self._relay.connections
         self._relay.break_all()
+        async with asyncio.timeout(_PATIENCE):
+            while self._relay.connections == connections:  # noqa: ASYNC110 - the agent connects
+                await asyncio.sleep(_POLL)
 
     async def _remove_cluster(self) -> None:
         """The dictionaries stay, the objects go: what joins again has to be sent whole."""
@@ -182,12 +203,6 @@ class _Run:
             listed = await admin.get("/api/v1/pods", limit=str(changed))
             for pod in listed["items"]:
                 await admin.patch(_path(pod), {"metadata": {"annotations": {"release": "2"}}})
-
-    async def _wait_live(self, connections: int) -> None:
-        async with asyncio.timeout(_PATIENCE):
-            while self._relay.connections == connections:  # noqa: ASYNC110 - others connect
-                await asyncio.sleep(_POLL)
-        await self._federation.wait_state(ClusterState.LIVE, timeout=_PATIENCE)
 
     async def _check(self) -> None:
         theirs = await truth.listed(self._bed, [_CLUSTER], only={"pods"})
@@ -215,6 +230,10 @@ def _rows(scenario: str, cost: Cost, whole: Cost | None = None, bar: str = "") -
 def _path(pod: Json) -> str:
     metadata = pod["metadata"]
     return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+
+
+def _runs(pod: Json) -> bool:
+    return any("running" in each["state"] for each in pod["status"].get("containerStatuses", ())[:1])
 
 
 def _fallen_over(status: Json) -> Json:
