@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from federator.agent.frame import Deltas, Frame, SnapshotBegin, StateBuckets, StateItems, TypeStatus
+from federator.agent.frame import Deltas, Frame, SnapshotBegin, SnapshotEnd, StateBuckets, StateItems, TypeStatus
 from federator.agent.listing import Plan
 from federator.agent.settings import KIB, MIB
 from federator.agent.spool import Spool
@@ -39,6 +39,7 @@ class Outbox:
 
     Attributes:
         bodies: compresses objects, with the dictionaries that sessions bring.
+        has_released: a listing has left since this was set to False: the memory that it took is free.
     """
 
     def __init__(self, *, max_bytes: int = 64 * MIB, frame_bytes: int = 512 * KIB) -> None:
@@ -49,6 +50,7 @@ class Outbox:
             frame_bytes: size at which a frame is cut.
         """
         self.bodies = BodyCodec()
+        self.has_released = False
         self._spool: Spool | None = None
         self._max_bytes = max_bytes
         self._frame_bytes = frame_bytes
@@ -220,6 +222,8 @@ class Outbox:
         assert content is not None, "only queues with content have turns"
         if isinstance(content, SnapshotBegin | StateBuckets | StateItems):
             self._awaited[self._sequence] = queue
+        elif isinstance(content, SnapshotEnd):
+            self.has_released = True
         frame = Frame(self._sequence, queue.type, content)
         self._in_flight.append((queue, frame))
         self._in_flight_bytes += frame.size

@@ -17,6 +17,7 @@ import structlog
 from federator._aio.task_group import task_group
 from federator.agent.batch_window import BatchWindow
 from federator.agent.frame import Deltas, Frame, SnapshotEnd
+from federator.agent.memory import give_back
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
 from federator.agent.type_queue import MAX_CHANGES
@@ -51,6 +52,9 @@ SAME_PROOF = 0.001
 
 TIMES_TOLD = 2
 """Heartbeats that tell one proof."""
+
+GIVE_BACK_INTERVAL = 10.0
+"""Seconds between two times that free memory is given back: the types of a cluster are listed one after the other."""
 
 HOLD_STEP = 0.02
 """Seconds between two looks whether changes that are held back are enough for a frame by now."""
@@ -160,6 +164,7 @@ class Pusher:
         self._stopping = asyncio.Event()
         self._status = PusherStatus(PusherState.CONNECTING)
         self._told_reason = ""
+        self._gives_back_at = -math.inf
         self._described: set[ResourceType] | None = None  # None where nobody would remember
         self._proofs_told: dict[GroupResource, tuple[float, int]] = {}
         self._session_ends: Counter[str] = Counter()
@@ -315,6 +320,7 @@ class Pusher:
                     await call.done_writing()
                     return
                 else:
+                    await self._give_back(loop.time())
                     await self._wait_changed(next_beat)
         except asyncio.InvalidStateError:
             return  # the call has ended; why, the reader is told
@@ -324,6 +330,13 @@ class Pusher:
         waiting = self._outbox.waiting
         hold = self._window.hold(now, self._outbox.changes, waiting)
         return hold if waiting > 0 and not self._stopping.is_set() else 0.0
+
+    async def _give_back(self, now: float) -> None:
+        """Gives back what listings took, at rest, and now and then."""
+        if self._outbox.has_released and self._outbox.is_drained and now >= self._gives_back_at:
+            self._outbox.has_released = False
+            self._gives_back_at = now + GIVE_BACK_INTERVAL
+            await asyncio.to_thread(give_back)
 
     async def _wait_changed(self, until: float) -> None:
         try:
