@@ -11,8 +11,8 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 
 # Length of the demo; 0 runs until Ctrl-C.
 DEMO_SECONDS ?= 0
-# Three at once, since most wait; tests that share control planes stay together. Empty for one process, as a debugger needs it.
-WORKERS ?= -n 3 --dist loadscope --no-loadscope-reorder
+# Two at once; tests that share control planes stay together. Empty for one process, as a debugger needs it.
+WORKERS ?= -n 2 --dist loadscope --no-loadscope-reorder
 # Where Python is told to keep no bytecode, the tests' goes to build/ and not beside the sources: without it, each worker
 # compiles all tests anew, a fifth of the whole work.
 ifneq ($(PYTHONDONTWRITEBYTECODE),)

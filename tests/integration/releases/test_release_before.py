@@ -77,8 +77,12 @@ async def test_agent_and_client_of_the_release_before(
     await wait_equal(federation, kubeconfig)
 
     # Another instance of it finds what changed meanwhile, and what is gone.
-    await _stop_agent(federation, previous_release.variables())
+    await _stop_agent(federation)
     traffic.go_on()
+    await wait_state(federation, ClusterState.STALE)
+    shown = await federator("get", "pods", "-A", server=federation.address, **previous_release.variables())
+    assert shown.code == 0
+    assert f"{CONTEXT} STALE" in shown.err
     with release_before(monkeypatch):
         federation.start_agent(CONTEXT)
     await wait_equal(federation, kubeconfig)
@@ -211,16 +215,9 @@ def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
     return metadata["uid"], metadata["resourceVersion"]
 
 
-async def _stop_agent(federation: Federation, variables: Mapping[str, str] = {}) -> None:
-    """Ends the agent in order: of one that is killed, the aggregator waits for a while whether it comes back.
-
-    That it is gone is told to who asks.
-    """
+async def _stop_agent(federation: Federation) -> None:
+    """Ends the agent in order: of one that is killed, the aggregator waits for a while whether it comes back."""
     assert await federation.processes[AGENT].stop(60)
-    await wait_state(federation, ClusterState.STALE)
-    stale = await federator("get", "pods", "-A", server=federation.address, **variables)
-    assert stale.code == 0
-    assert f"{CONTEXT} STALE" in stale.err
 
 
 async def _wait_counted(federation: Federation, family: str) -> Mapping[str, float]:
