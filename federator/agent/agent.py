@@ -227,6 +227,10 @@ class Agent:
         """Per type, the seconds since the apiserver last gave a sign."""
         return self._informers.proofs()
 
+    def proof_age(self, resource: GroupResource) -> float | None:
+        """Seconds since the apiserver last gave a sign for a type; None where it has not yet."""
+        return self._informers.proof_age(resource)
+
     def unread_groups(self) -> Sequence[str]:
         """API groups that discovery could not read when it last looked."""
         return self._follower.unread_groups

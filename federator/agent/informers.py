@@ -157,11 +157,16 @@ class Informers:
 
     def proofs(self) -> Iterator[tuple[GroupResource, float]]:
         """Per type that the apiserver has confirmed once, the seconds since the last time."""
-        now = asyncio.get_running_loop().time()
-        for resource, running in self._running.items():
-            last_proof = running.informer.status().last_proof
-            if last_proof is not None:
-                yield resource, max(0.0, now - last_proof)
+        for resource in self._running:
+            age = self.proof_age(resource)
+            if age is not None:
+                yield resource, age
+
+    def proof_age(self, resource: GroupResource) -> float | None:
+        """Seconds since the apiserver last confirmed a type; None where it has not, or nobody follows the type."""
+        running = self._running.get(resource)
+        last_proof = running.informer.status().last_proof if running is not None else None
+        return None if last_proof is None else max(0.0, asyncio.get_running_loop().time() - last_proof)
 
     def statistics(self) -> Mapping[str, object]:
         """Informers started, stopped and failed by a defect; per type what each counts, and its last proof."""
@@ -312,7 +317,6 @@ class _Source:
         self._objects = objects
         self._transform = transform
         self._tasks = tasks
-        self._fetching: asyncio.Task[None] | None = None
 
     @property
     def epoch(self) -> int:
@@ -325,7 +329,7 @@ class _Source:
         return self.informer.indexer.list()
 
     def fetch(self, objects: Sequence[KubeObject]) -> None:
-        self._fetching = self._tasks.create_task(self._fetch(objects), name=f"{self.informer.name} repair")
+        self._tasks.create_task(self._fetch(objects), name=f"{self.informer.name} repair")
 
     async def _fetch(self, objects: Sequence[KubeObject]) -> None:
         """Fetches objects one after the other; those that cannot be had are missing from what the sink gets."""

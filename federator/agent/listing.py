@@ -76,6 +76,7 @@ class Listing:
         left_out: by key, the state hash that the aggregator was sent of an object that is in no digest; 0 for none.
             It is whole once everything is hashed.
         wanted: objects whose bytes have to be fetched, of a recheck.
+        is_recheck: its objects have no bytes.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Listing:
         self._refused = refused
         self._has_plan = has_plan
         self._is_restored = is_restored
-        self._is_recheck = pending is not None
+        self.is_recheck = pending is not None
         self._objects: list[KubeObject | None] = []
         self._unhashed = list(reversed(objects))
         self._keys = array("Q")
@@ -125,11 +126,6 @@ class Listing:
             self._add(*hashed, None)
         if len(objects) <= HASHES_PER_SLICE:
             self.hash_some()
-
-    @property
-    def is_recheck(self) -> bool:
-        """Whether its objects have no bytes."""
-        return self._is_recheck
 
     @property
     def can_take(self) -> bool:
@@ -186,34 +182,32 @@ class Listing:
                 self._stage = _Stage.DONE
                 return SnapshotEnd(self.resource_version, tuple(self.left_out))
 
-    def planned(self, sequence: int, plan: int) -> bool:
-        """The aggregator says how to go on; False where it does not speak of this listing."""
+    def planned(self, sequence: int, plan: int) -> None:
+        """The aggregator says how to go on; of no effect where it does not speak of this listing."""
         if self._stage is not _Stage.PLAN_AWAITED or self._awaited.pop(sequence, None) is None:
-            return False
+            return
         if plan == Plan.NOTHING:
             self._end()
         elif plan == Plan.DIFFERING:
             self._stage = _Stage.BUCKETS
         else:
-            self._choose(obj for obj in self._objects if obj is not None)
-        return True
+            self._choose(filter(None, self._objects))
 
-    def differing(self, sequence: int, positions: Sequence[int]) -> bool:
-        """The aggregator says what of a frame differs; False where it does not speak of this listing.
+    def differing(self, sequence: int, positions: Sequence[int]) -> None:
+        """The aggregator says what of a frame differs; of no effect where it does not speak of this listing.
 
         Raises:
             IndexError: of something that was not in the frame.
         """
         places = self._awaited.pop(sequence, None)
         if places is None:
-            return False
+            return
         if self._stage is _Stage.BUCKETS_AWAITED:
             self._open_buckets(positions)
         elif self._stage in {_Stage.STATES, _Stage.STATES_AWAITED}:
             self._chosen += filter(None, (self._objects[places[position]] for position in positions))
             if not self._awaited and self._stage is _Stage.STATES_AWAITED:
                 self._choose(self._chosen)
-        return True
 
     def refused(self, key: str, state: int) -> None:
         """An object that was sent is refused: it is in no digest from now on."""
@@ -245,7 +239,7 @@ class Listing:
             if state:
                 self.total = self.total.plus(key_hash(*split_local_key(key)), state)
         if not self._has_plan or len(self.left_out) > MAX_LEFT_OUT:
-            self._choose(obj for obj in self._objects if obj is not None)
+            self._choose(filter(None, self._objects))
             return SnapshotBegin(self.resource_version, None, self._is_restored)
         self._stage = _Stage.PLAN_AWAITED
         self._awaited[sequence] = ()
@@ -300,7 +294,7 @@ class Listing:
         """Settles what is sent; of a recheck, what has to be fetched for it."""
         chosen = list(objects)
         self._end()
-        if chosen and self._is_recheck:
+        if chosen and self.is_recheck:
             self.wanted = tuple(chosen)
             self._stage = _Stage.FETCHING
         elif chosen:

@@ -65,6 +65,7 @@ class Outbox:
         self._is_open = False
         self._has_plans = False
         self._awaited: dict[int, TypeQueue] = {}
+        self._unhashed: list[TypeQueue] = []
         self._changed = asyncio.Event()
         self._counts: Counter[str] = Counter()
 
@@ -199,11 +200,13 @@ class Outbox:
 
         Call it until there is nothing before `take`, and let others have the loop in between.
         """
-        for queue in self._queues.values():
+        while self._unhashed:
+            queue = self._unhashed[-1]
             if queue.needs_hashing:
                 queue.hash_some()
                 self._queued(queue)
                 return True
+            self._unhashed.pop()
         return False
 
     def take(self) -> Frame | None:
@@ -378,6 +381,8 @@ class Outbox:
         """Takes note of what a queue holds now."""
         self._bytes += queue.bytes - queue.counted_bytes
         queue.counted_bytes = queue.bytes
+        if queue.needs_hashing and queue not in self._unhashed:
+            self._unhashed.append(queue)
         if queue.can_take:
             self._turns.setdefault(queue.type.group_resource, queue)
         else:

@@ -54,7 +54,7 @@ TIMES_TOLD = 2
 """Heartbeats that tell one proof."""
 
 GIVE_BACK_INTERVAL = 10.0
-"""Seconds between two times that free memory is given back: the types of a cluster are listed one after the other."""
+"""Seconds between two times that free memory is given back: the listings of a cluster do not end all at once."""
 
 HOLD_STEP = 0.02
 """Seconds between two looks whether changes that are held back are enough for a frame by now."""
@@ -86,6 +86,10 @@ class Collection(Protocol):
 
     def proofs(self) -> Iterable[Proof]:
         """Per type, the seconds since the apiserver last gave a sign."""
+        ...
+
+    def proof_age(self, resource: GroupResource) -> float | None:
+        """Seconds since the apiserver last gave a sign for a type; None where it has not yet."""
         ...
 
     def unread_groups(self) -> Iterable[str]:
@@ -348,8 +352,7 @@ class Pusher:
     def _message(self, frame: Frame) -> ingest_pb2.PushRequest:
         message = frame.to_message(is_type_known=self._is_described(frame.type))
         if isinstance(frame.content, SnapshotEnd):
-            resource = frame.type.group_resource
-            age = next((age for proved, age in self._collection.proofs() if proved == resource), None)
+            age = self._collection.proof_age(frame.type.group_resource)
             if age is not None:
                 message.snapshot_end.proof_age_ms = int(age * 1000)
         return message

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import lmdb
@@ -152,25 +153,17 @@ class Writer(Reader):
         Returns:
             the key up to which they have been looked at now; None at the end.
         """
-        current = self._tables.handle("current")
-        cursor = self._transaction.cursor(current)
-        found = cursor.set_range(after) if after else cursor.first()
-        if found and after == cursor.key():
-            found = cursor.next()
-        keys: list[bytes] = []
-        while found and len(keys) < most:
-            keys.append(cursor.key())
-            found = cursor.next()
-        for key in keys:
+        heads = list(islice(self._starting_with("current", b"", after), most))  # read before any is written
+        for key, sealed in heads:
             try:
-                old = codec.HEAD_V1.unseal(key, self._transaction.get(key, None, current) or b"")
+                old = codec.HEAD_V1.unseal(key, sealed)
             except ValueError:  # converted already, or damaged
                 continue
             mark = state_hash(old.content_hash, old.api_version, old.uid)
             kind = identity(old.uid, self._indexed_at(old.revision))
             names = (old.namespace, old.name) if old.name else ()
             self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, kind, *names))
-        return keys[-1] if keys else None
+        return heads[-1][0] if heads else None
 
     def _indexed_at(self, revision: int) -> IndexedState:
         """What the indexes hold of a state that a former schema may have written."""

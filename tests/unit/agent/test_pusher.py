@@ -90,6 +90,9 @@ class Nothing:
         self.held = list(held_types)
         self.floors = dict(floors)
 
+    def proof_age(self, resource: GroupResource) -> float | None:
+        return dict(self.proofs()).get(resource)
+
     def removed(self) -> None:
         self.is_removed = True
 
