@@ -13,21 +13,14 @@ from federator.agent.agent import Agent, AgentPhase
 from federator.agent.pusher import PusherState
 from federator.api.cluster import ClusterState, TypeState
 from federator.errors import ClusterHeld, ClusterUIDChanged, ClusterUIDKnown, MemberUnreachable, UnknownResourceType
+from federator.testing.fault_proxy import FaultProxy
 from tests.integration.push.harness import Aggregator, agent_settings, eventually, running_agent
-from tests.integration.push.link import Link
 from tests.unit.agent.scripted_cluster import CRDS, DEPLOYMENTS, NODES, PODS, WIDGETS, ScriptedCluster
 
 
 @pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
-
-
-@pytest.fixture
-async def link(aggregator: Aggregator) -> AsyncIterator[Link]:
-    async with Link(aggregator.address).open() as link:
+async def link(aggregator: Aggregator) -> AsyncIterator[FaultProxy]:
+    async with FaultProxy(aggregator.address) as link:
         yield link
 
 
@@ -52,18 +45,18 @@ def outbox(agent: Agent) -> Any:
 
 class TestLinks:
     async def test_a_resumed_session_sends_what_is_missing_and_no_snapshot(
-        self, aggregator: Aggregator, link: Link
+        self, aggregator: Aggregator, link: FaultProxy
     ) -> None:
         cluster = cluster_of(1500)
         async with running_agent(cluster, agent_settings("c0", link.address)) as agent:
             await eventually(lambda: is_live(aggregator) and outbox(agent)["in_flight_frames"] == 0)
             frames, lists = outbox(agent)["frames"], cluster.lists.copy()
-            link.is_refusing = True
-            link.cut()
+            link.refuse_connections()
+            link.reset_connections()
             await eventually(lambda: aggregator.state("c0") is ClusterState.STALE)
             cluster.put(PODS, "new")
             cluster.delete(PODS, "p0")
-            link.is_refusing = False
+            link.accept_connections()
             await eventually(lambda: is_live(aggregator))
             assert aggregator.holds("c0", cluster)
             assert cluster.lists == lists
@@ -76,10 +69,10 @@ class TestLinks:
             ]
 
     async def test_a_snapshot_cut_midway_deletes_nothing_and_completes_after_reconnecting(
-        self, aggregator: Aggregator, link: Link
+        self, aggregator: Aggregator, link: FaultProxy
     ) -> None:
         cluster = cluster_of(5000)
-        link.cut_at = 200_000
+        link.cut_after(200_000)
         async with running_agent(cluster, agent_settings("c0", link.address)) as agent:
             await eventually(lambda: is_live(aggregator), timeout=15)
             assert aggregator.holds("c0", cluster)
@@ -88,21 +81,25 @@ class TestLinks:
         assert aggregator.recorder.counts()["DELETED"] == 0
         assert aggregator.recorder.counts()["MODIFIED"] == 0
 
-    async def test_a_link_that_swallows_everything_is_noticed_by_both(self, aggregator: Aggregator, link: Link) -> None:
+    async def test_a_link_that_swallows_everything_is_noticed_by_both(
+        self, aggregator: Aggregator, link: FaultProxy
+    ) -> None:
         cluster = cluster_of(10)
         async with running_agent(cluster, agent_settings("c0", link.address)) as agent:
             await eventually(lambda: is_live(aggregator))
-            link.block()
+            link.black_hole()
             await eventually(lambda: aggregator.state("c0") is ClusterState.STALE)
             await eventually(lambda: agent.status().session.state is not PusherState.OPEN)
             assert agent.status().phase is AgentPhase.WAITING_FOR_AGGREGATOR
             cluster.delete(PODS, "p1")
-            link.unblock()
-            link.cut()
+            link.heal()
+            link.reset_connections()
             await eventually(lambda: is_live(aggregator))
             await eventually(lambda: aggregator.holds("c0", cluster))
 
-    async def test_it_converges_while_the_link_breaks_again_and_again(self, aggregator: Aggregator, link: Link) -> None:
+    async def test_it_converges_while_the_link_breaks_again_and_again(
+        self, aggregator: Aggregator, link: FaultProxy
+    ) -> None:
         cluster = cluster_of(300)
         async with running_agent(cluster, agent_settings("c0", link.address)):
             for round_ in range(12):
@@ -112,7 +109,7 @@ class TestLinks:
                 if round_ % 3 == 0:
                     cluster.delete(PODS, f"p{round_ + 1}")
                 await asyncio.sleep(0.05)
-                link.cut()
+                link.reset_connections()
             await eventually(lambda: is_live(aggregator) and aggregator.holds("c0", cluster), timeout=15)
 
 
@@ -273,22 +270,24 @@ class TestMembers:
             await asyncio.wait_for(task, 5)
         assert aggregator.names("c0", PODS) == cluster.names(PODS)
 
-    async def test_a_recreated_object_is_a_deletion_and_an_addition(self, aggregator: Aggregator, link: Link) -> None:
+    async def test_a_recreated_object_is_a_deletion_and_an_addition(
+        self, aggregator: Aggregator, link: FaultProxy
+    ) -> None:
         cluster = cluster_of(1)
         async with running_agent(cluster, agent_settings("c0", link.address)):
             await eventually(lambda: is_live(aggregator))
-            link.is_refusing = True
-            link.cut()
+            link.refuse_connections()
+            link.reset_connections()
             cluster.delete(PODS, "p0")
             cluster.put(PODS, "p0", uid="another")
-            link.is_refusing = False
+            link.accept_connections()
             await eventually(lambda: aggregator.holds("c0", cluster))
         assert aggregator.recorder.changes("c0", PODS) == [("ADDED", "p0"), ("DELETED", "p0"), ("ADDED", "p0")]
 
 
 class TestAgents:
     async def test_a_standby_waits_asks_nothing_of_its_apiserver_and_takes_over(
-        self, aggregator: Aggregator, link: Link
+        self, aggregator: Aggregator, link: FaultProxy
     ) -> None:
         first, second = cluster_of(5), cluster_of(5)
         second.objects = first.objects
@@ -299,10 +298,10 @@ class TestAgents:
                 await asyncio.sleep(4 * aggregator.settings.heartbeat_interval)
                 assert standby.status().phase is AgentPhase.WAITING_FOR_AGGREGATOR
                 assert not second.lists
-                link.block()
+                link.black_hole()
                 await eventually(lambda: standby.status().phase is AgentPhase.PUSHING)
                 await eventually(lambda: is_live(aggregator))
-                link.unblock()
+                link.heal()
                 await asyncio.sleep(4 * aggregator.settings.heartbeat_interval)
                 assert standby.status().phase is AgentPhase.PUSHING, "they don't take turns"
                 assert aggregator.ledger.clusters()["c0"].term == 2  # type: ignore[index]

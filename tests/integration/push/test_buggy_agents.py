@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -19,13 +18,6 @@ from tests.unit.agent.scripted_cluster import PODS
 
 FRAMES = 40
 """In a stream; each puts or deletes a few of as few objects, so that their order shows."""
-
-
-@pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
 
 
 class Change(NamedTuple):

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from federator.agent.agent import Agent
 from federator.aggregator.ledger.records import Batch, Delete, Put
 from federator.api.cluster import ClusterID, ClusterState, TypeState
@@ -19,13 +17,6 @@ from tests.integration.push.harness import Aggregator, agent_settings, eventuall
 from tests.unit.agent.scripted_cluster import NODES, PODS, WIDGETS, ScriptedCluster
 
 CLUSTER = ClusterID("c0")
-
-
-@pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
 
 
 def cluster_of(pods: int) -> ScriptedCluster:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from federator.aggregator.ledger.records import ObjectEntry
 from federator.api.cluster import ClusterState
@@ -18,13 +15,6 @@ from tests.unit.wire.test_body import trained
 
 OF_PODS = Dictionary.of(PODS.group_resource, trained(70_000))
 OF_NODES = Dictionary.of(NODES.group_resource, trained(70_001))
-
-
-@pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
 
 
 def newest(aggregator: Aggregator, name: str) -> ObjectEntry:

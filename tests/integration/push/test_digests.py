@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ from tests.unit.agent.scripted_cluster import PODS
 
 C0 = ClusterID("c0")
 OBJECTS = [pushed(f"p{number}") for number in range(20)]
-
-
-@pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
 
 
 @pytest.fixture

@@ -38,13 +38,6 @@ NAMES = [f"p{number:02}" for number in range(40)]
 
 
 @pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
-
-
-@pytest.fixture
 async def agent(aggregator: Aggregator) -> AsyncIterator[ComparingAgent]:
     async with raw_agent(aggregator.address, types=(PODS, NODES)) as raw:
         yield ComparingAgent(raw)

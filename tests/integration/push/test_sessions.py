@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -28,13 +27,6 @@ from federator.wire.status import from_rpc_error
 from tests.integration.push.harness import Aggregator, eventually
 from tests.integration.push.raw_agent import RawAgent, pushed, raw_agent
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, PODS
-
-
-@pytest.fixture
-async def aggregator(tmp_path: Path) -> AsyncIterator[Aggregator]:
-    aggregator = Aggregator(f"unix:{tmp_path}/i.sock")
-    async with aggregator.running():
-        yield aggregator
 
 
 async def refusal(agent: RawAgent) -> FederatorError:
