@@ -5,18 +5,25 @@ FederatorError
 │   ├── MalformedSelector
 │   ├── ClusterIDCollision       two names would share one ClusterID
 │   ├── CursorMalformed          not a cursor
-│   └── CursorForged             claims this ledger but was not made by it
+│   ├── CursorForged             claims this ledger but was not made by it
+│   ├── PageTokenMalformed       not a page token, or not made by this ledger
+│   └── PageTokenForeign         the page token of another request
 ├── NotFound
 │   ├── UnknownCluster
 │   ├── UnknownResourceType
-│   └── ObjectNotFound
+│   ├── ObjectNotFound
+│   └── IndexNotFound            no field index has the path
 ├── AmbiguousName                several clusters have the name and none was given
 ├── CursorForeign                a cursor of another ledger
 ├── CursorAhead                  a cursor from the future of this ledger
 ├── CursorExpired                the history it needs is compacted; carries the oldest revision to be had
+├── RevisionExpired              the past that was asked for is compacted; carries the oldest revision to be had
+│   └── PageTokenExpired         so is what the next page would be read from
+├── QueryTooCostly               an answer would take more time, reading or memory than it may; names the limit
 ├── WatchTooSlow                 a client did not take a message of its watch or list in time; carries its last cursor
 ├── NotFreshYet                  the aggregator does not have yet what the answer was asked to contain
-├── LimitReached                 as many calls of a kind as are allowed are open
+├── LimitReached                 as many calls or things of a kind as are allowed are there
+├── IndexFromSettings            a field index that the settings name is to be dropped
 ├── ClusterConnected             a cluster is to be removed while its agent is connected
 ├── SessionRefused               an agent may not push (yet)
 │   ├── ClusterHeld              another live agent holds the ClusterID
@@ -118,6 +125,24 @@ class CursorForged(InvalidInput):
         super().__init__("cursor", cursor[:64], "a cursor as an earlier answer carried it, unchanged")
 
 
+class PageTokenMalformed(InvalidInput):
+    """Not a page token, or one that this ledger did not make."""
+
+    reason = "PAGE_TOKEN_MALFORMED"
+
+    def __init__(self, field: str, token: bytes) -> None:
+        super().__init__(field, token[:64], "a page token as the page before carried it, unchanged")
+
+
+class PageTokenForeign(InvalidInput):
+    """The page token of another request: a token goes on with the request it was an answer to."""
+
+    reason = "PAGE_TOKEN_FOREIGN"
+
+    def __init__(self, field: str, token: bytes) -> None:
+        super().__init__(field, token[:64], "the page token of this very request; only page_size and limits may differ")
+
+
 class NotFound(FederatorError):
     """What was asked for does not exist."""
 
@@ -164,6 +189,17 @@ class ObjectNotFound(NotFound):
         super().__init__(f"{resource} {name!r} not found{where}")
 
 
+class IndexNotFound(NotFound):
+    """No field index has this path."""
+
+    reason = "INDEX_NOT_FOUND"
+
+    def __init__(self, path: str, known: tuple[str, ...] = ()) -> None:
+        self.path = path
+        self.known = known
+        super().__init__(f"no field index on {path!r}; there are: {', '.join(known) if known else 'none'}")
+
+
 class AmbiguousName(FederatorError):
     """Several clusters have an object of this name and no cluster was given."""
 
@@ -206,6 +242,46 @@ class CursorExpired(FederatorError):
         self.revision = revision
         self.oldest = oldest
         super().__init__(f"revision {revision} is compacted; the oldest to be had is {oldest}")
+
+
+class RevisionExpired(FederatorError):
+    """The state at a past revision cannot be told any more: history behind it is compacted.
+
+    Attributes:
+        revision: that was asked for.
+        oldest: revision from which on the past can be told.
+    """
+
+    reason = "REVISION_EXPIRED"
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        self.revision = revision
+        self.oldest = oldest
+        super().__init__(f"the state at revision {revision} is compacted; the oldest to be had is that at {oldest}")
+
+
+class PageTokenExpired(RevisionExpired):
+    """The revision that the pages of a list are of is compacted: the list has to be started anew."""
+
+    reason = "PAGE_TOKEN_EXPIRED"
+
+
+class QueryTooCostly(FederatorError):
+    """An answer would take more than it may; nothing was answered.
+
+    Attributes:
+        limit: which limit was reached: `time_ms`, `scanned_objects`, `memory_bytes`, `groups`.
+        allowed: how much was allowed, in the unit of the limit.
+    """
+
+    reason = "QUERY_TOO_COSTLY"
+
+    def __init__(self, limit: str, allowed: int) -> None:
+        self.limit = limit
+        self.allowed = allowed
+        super().__init__(
+            f"the answer takes more than {limit} allows, {allowed}; narrow the question or raise the limit"
+        )
 
 
 class WatchTooSlow(FederatorError):
@@ -268,12 +344,22 @@ class NotFreshYet(FederatorError):
         )
 
 
+class IndexFromSettings(FederatorError):
+    """A field index that the settings name cannot be dropped at run time: the next start would bring it back."""
+
+    reason = "INDEX_FROM_SETTINGS"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"the index on {path} is one of the settings; take it out there")
+
+
 class LimitReached(FederatorError):
-    """As many calls of a kind as are allowed are open; one more may be when another has ended.
+    """As many calls or things of a kind as are allowed are there; one more may be when another has ended.
 
     Attributes:
         what: of which kind.
-        limit: how many may be open.
+        limit: how many there may be.
     """
 
     reason = "LIMIT_REACHED"
@@ -281,7 +367,7 @@ class LimitReached(FederatorError):
     def __init__(self, what: str, limit: int) -> None:
         self.what = what
         self.limit = limit
-        super().__init__(f"{limit} {what} are open, no more are allowed")
+        super().__init__(f"there are {limit} {what}, no more are allowed")
 
 
 class ClusterConnected(FederatorError):
@@ -588,17 +674,24 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     ClusterIDCollision: Outcome("INVALID_ARGUMENT", 400, 2),
     CursorMalformed: Outcome("INVALID_ARGUMENT", 400, 4),
     CursorForged: Outcome("INVALID_ARGUMENT", 400, 4),
+    PageTokenMalformed: Outcome("INVALID_ARGUMENT", 400, 2),
+    PageTokenForeign: Outcome("INVALID_ARGUMENT", 400, 2),
     NotFound: Outcome("NOT_FOUND", 404, 1),
     UnknownCluster: Outcome("NOT_FOUND", 404, 1),
     UnknownResourceType: Outcome("NOT_FOUND", 404, 1),
     ObjectNotFound: Outcome("NOT_FOUND", 404, 1),
+    IndexNotFound: Outcome("NOT_FOUND", 404, 1),
     AmbiguousName: Outcome("FAILED_PRECONDITION", 409, 1),
     CursorForeign: Outcome("FAILED_PRECONDITION", 410, 4),
     CursorAhead: Outcome("FAILED_PRECONDITION", 410, 4),
     CursorExpired: Outcome("OUT_OF_RANGE", 410, 4),
+    RevisionExpired: Outcome("OUT_OF_RANGE", 410, 4),
+    PageTokenExpired: Outcome("OUT_OF_RANGE", 410, 4),
+    QueryTooCostly: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     WatchTooSlow: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     NotFreshYet: Outcome("UNAVAILABLE", 503, 3),
     LimitReached: Outcome("RESOURCE_EXHAUSTED", 429, 1),
+    IndexFromSettings: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterConnected: Outcome("FAILED_PRECONDITION", 409, 1),
     SessionRefused: Outcome("FAILED_PRECONDITION", 409, 1),
     ClusterHeld: Outcome("FAILED_PRECONDITION", 409, 1),

@@ -20,6 +20,7 @@ import msgspec
 from wcmatch import fnmatch
 
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath
 from federator.errors import MalformedSelector, UnknownCluster
 
 MAX_CONDITIONS = 1000
@@ -255,9 +256,6 @@ class _LabelParser:
 
 # ---------------------------------------------------------------------------------------------------------- fields
 
-FieldPath = tuple[str, ...]
-"""A path into an object, e.g. `("spec", "nodeName")`; a decimal part indexes an array."""
-
 
 class FieldRequirement(NamedTuple):
     """One condition on one field.
@@ -316,31 +314,6 @@ class FieldSelector(msgspec.Struct, frozen=True):
         return ",".join(map(str, self.requirements))
 
 
-def read_field(decoded: object, path: FieldPath) -> str | None:
-    """Returns a field of a decoded object as a selector compares it.
-
-    A string is itself, a number or boolean its JSON, null or nothing there is "". An object or array is None, which
-    equals no value.
-    """
-    for part in path:
-        if isinstance(decoded, dict):
-            decoded = decoded.get(part)
-        elif isinstance(decoded, list) and _INDEX.fullmatch(part) and int(part) < len(decoded):
-            decoded = decoded[int(part)]
-        else:
-            return ""
-    match decoded:
-        case None:
-            return ""
-        case str():
-            return decoded
-        case dict() | list():
-            return None
-        case _:
-            return msgspec.json.encode(decoded).decode()
-
-
-_INDEX = re.compile(r"[0-9]{1,9}")
 _FIELD_GRAMMAR = (
     r"comma-joined path=value, path==value or path!=value, where a path is dotted, such as spec.nodeName, and "
     r"a backslash stands before each ',', '=' or '\' that is meant literally (in a path also before '.' and '!')"

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from federator.v1 import types_pb2 as federator_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66\x65\x64\x65rator/v1/admin.proto\x12\x0c\x66\x65\x64\x65rator.v1\x1a\x18\x66\x65\x64\x65rator/v1/types.proto\"e\n\x14RemoveClusterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"\xb9\x01\n\x15RemoveClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x16\n\x0estate_since_ms\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\x10\n\x08revision\x18\x07 \x01(\x04\x32h\n\x0c\x41\x64minService\x12X\n\rRemoveCluster\x12\".federator.v1.RemoveClusterRequest\x1a#.federator.v1.RemoveClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66\x65\x64\x65rator/v1/admin.proto\x12\x0c\x66\x65\x64\x65rator.v1\x1a\x18\x66\x65\x64\x65rator/v1/types.proto\"e\n\x14RemoveClusterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\"\xb9\x01\n\x15RemoveClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x13\n\x0b\x63luster_uid\x18\x02 \x01(\t\x12)\n\x05state\x18\x03 \x01(\x0e\x32\x1a.federator.v1.ClusterState\x12\x16\n\x0estate_since_ms\x18\x04 \x01(\x04\x12\x11\n\tconnected\x18\x05 \x01(\x08\x12\x0f\n\x07objects\x18\x06 \x01(\x04\x12\x10\n\x08revision\x18\x07 \x01(\x04\"7\n\x14\x41\x64\x64\x46ieldIndexRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x11\n\tresources\x18\x02 \x03(\t\"\'\n\x15\x41\x64\x64\x46ieldIndexResponse\x12\x0e\n\x06is_new\x18\x01 \x01(\x08\"%\n\x15\x44ropFieldIndexRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x18\n\x16\x44ropFieldIndexResponse2\x9f\x02\n\x0c\x41\x64minService\x12X\n\rRemoveCluster\x12\".federator.v1.RemoveClusterRequest\x1a#.federator.v1.RemoveClusterResponse\x12X\n\rAddFieldIndex\x12\".federator.v1.AddFieldIndexRequest\x1a#.federator.v1.AddFieldIndexResponse\x12[\n\x0e\x44ropFieldIndex\x12#.federator.v1.DropFieldIndexRequest\x1a$.federator.v1.DropFieldIndexResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMOVECLUSTERREQUEST']._serialized_end=169
   _globals['_REMOVECLUSTERRESPONSE']._serialized_start=172
   _globals['_REMOVECLUSTERRESPONSE']._serialized_end=357
-  _globals['_ADMINSERVICE']._serialized_start=359
-  _globals['_ADMINSERVICE']._serialized_end=463
+  _globals['_ADDFIELDINDEXREQUEST']._serialized_start=359
+  _globals['_ADDFIELDINDEXREQUEST']._serialized_end=414
+  _globals['_ADDFIELDINDEXRESPONSE']._serialized_start=416
+  _globals['_ADDFIELDINDEXRESPONSE']._serialized_end=455
+  _globals['_DROPFIELDINDEXREQUEST']._serialized_start=457
+  _globals['_DROPFIELDINDEXREQUEST']._serialized_end=494
+  _globals['_DROPFIELDINDEXRESPONSE']._serialized_start=496
+  _globals['_DROPFIELDINDEXRESPONSE']._serialized_end=520
+  _globals['_ADMINSERVICE']._serialized_start=523
+  _globals['_ADMINSERVICE']._serialized_end=810
 # @@protoc_insertion_point(module_scope)

@@ -3,9 +3,11 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from federator.v1 import types_pb2 as _types_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -96,3 +98,92 @@ class RemoveClusterResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveClusterResponse: _TypeAlias = RemoveClusterResponse  # noqa: Y015
+
+@_typing.final
+class AddFieldIndexRequest(_message.Message):
+    """Request of AddFieldIndex."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Dotted path of the field, as in field selectors; a part "*" stands for all elements of an array."""
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Type names as in Selection.resources; empty for all types."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        resources: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddFieldIndexRequest: _TypeAlias = AddFieldIndexRequest  # noqa: Y015
+
+@_typing.final
+class AddFieldIndexResponse(_message.Message):
+    """Answer of AddFieldIndex."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_NEW_FIELD_NUMBER: _builtins.int
+    is_new: _builtins.bool
+    """Whether it is new."""
+    def __init__(
+        self,
+        *,
+        is_new: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddFieldIndexResponse: _TypeAlias = AddFieldIndexResponse  # noqa: Y015
+
+@_typing.final
+class DropFieldIndexRequest(_message.Message):
+    """Request of DropFieldIndex."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Its path."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropFieldIndexRequest: _TypeAlias = DropFieldIndexRequest  # noqa: Y015
+
+@_typing.final
+class DropFieldIndexResponse(_message.Message):
+    """Answer of DropFieldIndex."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropFieldIndexResponse: _TypeAlias = DropFieldIndexResponse  # noqa: Y015

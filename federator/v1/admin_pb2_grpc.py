@@ -42,6 +42,16 @@ class AdminServiceStub:
                 request_serializer=federator_dot_v1_dot_admin__pb2.RemoveClusterRequest.SerializeToString,
                 response_deserializer=federator_dot_v1_dot_admin__pb2.RemoveClusterResponse.FromString,
                 _registered_method=True)
+        self.AddFieldIndex = channel.unary_unary(
+                '/federator.v1.AdminService/AddFieldIndex',
+                request_serializer=federator_dot_v1_dot_admin__pb2.AddFieldIndexRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_admin__pb2.AddFieldIndexResponse.FromString,
+                _registered_method=True)
+        self.DropFieldIndex = channel.unary_unary(
+                '/federator.v1.AdminService/DropFieldIndex',
+                request_serializer=federator_dot_v1_dot_admin__pb2.DropFieldIndexRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_admin__pb2.DropFieldIndexResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -64,6 +74,23 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddFieldIndex(self, request, context):
+        """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
+        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
+        INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropFieldIndex(self, request, context):
+        """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
+        INDEX_FROM_SETTINGS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -71,6 +98,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RemoveCluster,
                     request_deserializer=federator_dot_v1_dot_admin__pb2.RemoveClusterRequest.FromString,
                     response_serializer=federator_dot_v1_dot_admin__pb2.RemoveClusterResponse.SerializeToString,
+            ),
+            'AddFieldIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddFieldIndex,
+                    request_deserializer=federator_dot_v1_dot_admin__pb2.AddFieldIndexRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_admin__pb2.AddFieldIndexResponse.SerializeToString,
+            ),
+            'DropFieldIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropFieldIndex,
+                    request_deserializer=federator_dot_v1_dot_admin__pb2.DropFieldIndexRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_admin__pb2.DropFieldIndexResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -103,6 +140,60 @@ class AdminService:
             '/federator.v1.AdminService/RemoveCluster',
             federator_dot_v1_dot_admin__pb2.RemoveClusterRequest.SerializeToString,
             federator_dot_v1_dot_admin__pb2.RemoveClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddFieldIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federator.v1.AdminService/AddFieldIndex',
+            federator_dot_v1_dot_admin__pb2.AddFieldIndexRequest.SerializeToString,
+            federator_dot_v1_dot_admin__pb2.AddFieldIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropFieldIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federator.v1.AdminService/DropFieldIndex',
+            federator_dot_v1_dot_admin__pb2.DropFieldIndexRequest.SerializeToString,
+            federator_dot_v1_dot_admin__pb2.DropFieldIndexResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,15 @@ class AdminServiceStub:
     FAILED_PRECONDITION CLUSTER_CONNECTED (its agent has a session, and force is not set), RESOURCE_EXHAUSTED
     LEDGER_FULL.
     """
+    AddFieldIndex: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddFieldIndexRequest, _admin_pb2.AddFieldIndexResponse]
+    """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
+    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
+    INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+    """
+    DropFieldIndex: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DropFieldIndexRequest, _admin_pb2.DropFieldIndexResponse]
+    """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
+    INDEX_FROM_SETTINGS.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -64,6 +73,15 @@ class AdminServiceAsyncStub(AdminServiceStub):
     NOT_FOUND UNKNOWN_CLUSTER (naming the members), INVALID_ARGUMENT INVALID_INPUT (cluster_uid is not the cluster's),
     FAILED_PRECONDITION CLUSTER_CONNECTED (its agent has a session, and force is not set), RESOURCE_EXHAUSTED
     LEDGER_FULL.
+    """
+    AddFieldIndex: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddFieldIndexRequest, _admin_pb2.AddFieldIndexResponse]  # type: ignore[assignment]
+    """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
+    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
+    INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+    """
+    DropFieldIndex: _aio.UnaryUnaryMultiCallable[_admin_pb2.DropFieldIndexRequest, _admin_pb2.DropFieldIndexResponse]  # type: ignore[assignment]
+    """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
+    INDEX_FROM_SETTINGS.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -86,6 +104,27 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         NOT_FOUND UNKNOWN_CLUSTER (naming the members), INVALID_ARGUMENT INVALID_INPUT (cluster_uid is not the cluster's),
         FAILED_PRECONDITION CLUSTER_CONNECTED (its agent has a session, and force is not set), RESOURCE_EXHAUSTED
         LEDGER_FULL.
+        """
+
+    @_abc_1.abstractmethod
+    def AddFieldIndex(
+        self,
+        request: _admin_pb2.AddFieldIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AddFieldIndexResponse, _abc.Awaitable[_admin_pb2.AddFieldIndexResponse]]:
+        """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
+        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
+        INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+        """
+
+    @_abc_1.abstractmethod
+    def DropFieldIndex(
+        self,
+        request: _admin_pb2.DropFieldIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DropFieldIndexResponse, _abc.Awaitable[_admin_pb2.DropFieldIndexResponse]]:
+        """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
+        INDEX_FROM_SETTINGS.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -115,6 +115,26 @@ class Hello(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     CLUSTER_UID_FIELD_NUMBER: _builtins.int
     AGENT_INSTANCE_FIELD_NUMBER: _builtins.int
@@ -129,6 +149,7 @@ class Hello(_message.Message):
     DICTIONARY_IDS_FIELD_NUMBER: _builtins.int
     PROTOCOL_FIELD_NUMBER: _builtins.int
     UNREAD_GROUPS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """ClusterID under which the cluster joins. Believed only on a listener without TLS (loopback or unix socket)."""
     cluster_uid: _builtins.str
@@ -167,6 +188,12 @@ class Hello(_message.Message):
         served. Told again with each Heartbeat.
         """
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The cluster's own labels, e.g. env=prod, by which questions select clusters. At most 64, each as Kubernetes' own
+        labels may be.
+        """
+
     def __init__(
         self,
         *,
@@ -184,10 +211,11 @@ class Hello(_message.Message):
         dictionary_ids: _abc.Iterable[_builtins.int] | None = ...,
         protocol: _builtins.int = ...,
         unread_groups: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "dictionary_ids", b"dictionary_ids", "display_name", b"display_name", "label_selector", b"label_selector", "namespace", b"namespace", "protocol", b"protocol", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types", "unread_groups", b"unread_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_instance", b"agent_instance", "agent_version", b"agent_version", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "dictionary_ids", b"dictionary_ids", "display_name", b"display_name", "label_selector", b"label_selector", "labels", b"labels", "namespace", b"namespace", "protocol", b"protocol", "replace", b"replace", "server_version", b"server_version", "source", b"source", "types", b"types", "unread_groups", b"unread_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

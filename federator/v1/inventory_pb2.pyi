@@ -20,6 +20,42 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _AggregateFunction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AggregateFunctionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AggregateFunction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AGGREGATE_FUNCTION_UNSPECIFIED: _AggregateFunction.ValueType  # 0
+    """Never sent."""
+    AGGREGATE_FUNCTION_COUNT: _AggregateFunction.ValueType  # 1
+    """Objects; with a field, those that have it."""
+    AGGREGATE_FUNCTION_SUM: _AggregateFunction.ValueType  # 2
+    """Sum of a field's values: numbers, quantities ("1536Mi", "250m") or durations."""
+    AGGREGATE_FUNCTION_MIN: _AggregateFunction.ValueType  # 3
+    """Smallest value: numbers, quantities and times as such, else as text."""
+    AGGREGATE_FUNCTION_MAX: _AggregateFunction.ValueType  # 4
+    """Largest value."""
+    AGGREGATE_FUNCTION_DISTINCT: _AggregateFunction.ValueType  # 5
+    """Different values."""
+
+class AggregateFunction(_AggregateFunction, metaclass=_AggregateFunctionEnumTypeWrapper):
+    """What is computed of a group of objects."""
+
+AGGREGATE_FUNCTION_UNSPECIFIED: AggregateFunction.ValueType  # 0
+"""Never sent."""
+AGGREGATE_FUNCTION_COUNT: AggregateFunction.ValueType  # 1
+"""Objects; with a field, those that have it."""
+AGGREGATE_FUNCTION_SUM: AggregateFunction.ValueType  # 2
+"""Sum of a field's values: numbers, quantities ("1536Mi", "250m") or durations."""
+AGGREGATE_FUNCTION_MIN: AggregateFunction.ValueType  # 3
+"""Smallest value: numbers, quantities and times as such, else as text."""
+AGGREGATE_FUNCTION_MAX: AggregateFunction.ValueType  # 4
+"""Largest value."""
+AGGREGATE_FUNCTION_DISTINCT: AggregateFunction.ValueType  # 5
+"""Different values."""
+Global___AggregateFunction: _TypeAlias = AggregateFunction  # noqa: Y015
+
 class _WatchEventType:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -96,6 +132,30 @@ CLUSTER_TRANSITION_REMOVED: ClusterTransition.ValueType  # 5
 """It is no member any more."""
 Global___ClusterTransition: _TypeAlias = ClusterTransition  # noqa: Y015
 
+class _FieldIndexState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FieldIndexStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FieldIndexState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FIELD_INDEX_STATE_UNSPECIFIED: _FieldIndexState.ValueType  # 0
+    """Never sent."""
+    FIELD_INDEX_STATE_BUILDING: _FieldIndexState.ValueType  # 1
+    """It is being built; questions are answered without it."""
+    FIELD_INDEX_STATE_READY: _FieldIndexState.ValueType  # 2
+    """It answers."""
+
+class FieldIndexState(_FieldIndexState, metaclass=_FieldIndexStateEnumTypeWrapper):
+    """State of a field index."""
+
+FIELD_INDEX_STATE_UNSPECIFIED: FieldIndexState.ValueType  # 0
+"""Never sent."""
+FIELD_INDEX_STATE_BUILDING: FieldIndexState.ValueType  # 1
+"""It is being built; questions are answered without it."""
+FIELD_INDEX_STATE_READY: FieldIndexState.ValueType  # 2
+"""It answers."""
+Global___FieldIndexState: _TypeAlias = FieldIndexState  # noqa: Y015
+
 @_typing.final
 class Selection(_message.Message):
     """Which objects are asked for. All given conditions must hold."""
@@ -108,6 +168,9 @@ class Selection(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     LABEL_SELECTOR_FIELD_NUMBER: _builtins.int
     FIELD_SELECTOR_FIELD_NUMBER: _builtins.int
+    CLUSTER_SELECTOR_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    OWNER_UID_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     """Namespace; empty for all. Objects that live in no namespace are not narrowed by it."""
     name: _builtins.str
@@ -115,11 +178,21 @@ class Selection(_message.Message):
     label_selector: _builtins.str
     """Label selector in kubectl's grammar, e.g. "app=web,tier in (a,b),!canary"."""
     field_selector: _builtins.str
-    """Field selector: "path=value" or "path!=value", comma-joined; any dotted path into the object."""
+    """Field selector: "path=value" or "path!=value", comma-joined; any dotted path into the object. metadata.name,
+    metadata.namespace, spec.nodeName and the paths of field indexes are looked up; for others the objects themselves
+    are read, which the answer says (Scan).
+    """
+    cluster_selector: _builtins.str
+    """Label selector on the clusters' own labels, e.g. "env=prod,region notin (eu)"."""
+    uid: _builtins.str
+    """metadata.uid; empty for all."""
+    owner_uid: _builtins.str
+    """UID of an owner that the objects name in metadata.ownerReferences; empty for all."""
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Type names as kubectl takes them: plural, singular, short name, kind or category, optionally ".group" or
-        ".version.group". At least one. Unknown everywhere: NOT_FOUND UNKNOWN_RESOURCE_TYPE.
+        ".version.group"; "*" for every type that is known then. At least one. Unknown everywhere: NOT_FOUND
+        UNKNOWN_RESOURCE_TYPE.
         """
 
     @_builtins.property
@@ -137,14 +210,75 @@ class Selection(_message.Message):
         name: _builtins.str = ...,
         label_selector: _builtins.str = ...,
         field_selector: _builtins.str = ...,
+        cluster_selector: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        owner_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "field_selector", b"field_selector", "label_selector", b"label_selector", "name", b"name", "namespace", b"namespace", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_selector", b"cluster_selector", "clusters", b"clusters", "field_selector", b"field_selector", "label_selector", b"label_selector", "name", b"name", "namespace", b"namespace", "owner_uid", b"owner_uid", "resources", b"resources", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Selection: _TypeAlias = Selection  # noqa: Y015
+
+@_typing.final
+class Limits(_message.Message):
+    """What one request may cost; each at most the aggregator's own bound, which also stands where it is 0. Reached:
+    RESOURCE_EXHAUSTED QUERY_TOO_COSTLY.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    SCANNED_OBJECTS_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    time_ms: _builtins.int
+    """Milliseconds of work for the answer, without waiting for freshness and for the client to read."""
+    scanned_objects: _builtins.int
+    """Object states that are read to decide what belongs to the answer."""
+    memory_bytes: _builtins.int
+    """Bytes held for the answer at once."""
+    def __init__(
+        self,
+        *,
+        time_ms: _builtins.int = ...,
+        scanned_objects: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "scanned_objects", b"scanned_objects", "time_ms", b"time_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Limits: _TypeAlias = Limits  # noqa: Y015
+
+@_typing.final
+class Scan(_message.Message):
+    """What had to be read to decide what belongs to an answer; absent where indexes alone decided."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    objects: _builtins.int
+    """Object states read."""
+    history: _builtins.bool
+    """Whether history was scanned, since more changed after the asked revision than is held in memory."""
+    def __init__(
+        self,
+        *,
+        objects: _builtins.int = ...,
+        history: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "objects", b"objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Scan: _TypeAlias = Scan  # noqa: Y015
 
 @_typing.final
 class InventoryObject(_message.Message):
@@ -263,6 +397,7 @@ class ClusterFreshness(_message.Message):
     SEEN_AGE_MS_FIELD_NUMBER: _builtins.int
     PROVED_AGE_MS_FIELD_NUMBER: _builtins.int
     INCOMPLETE_TYPES_FIELD_NUMBER: _builtins.int
+    TYPES_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """Member cluster."""
     state: _types_pb2.ClusterState.ValueType
@@ -275,6 +410,10 @@ class ClusterFreshness(_message.Message):
     def incomplete_types(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeFreshness]:
         """Asked types that are not LIVE or ABSENT."""
 
+    @_builtins.property
+    def types(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeFreshness]:
+        """Every asked type that is not ABSENT. Not told by a watch."""
+
     def __init__(
         self,
         *,
@@ -283,10 +422,11 @@ class ClusterFreshness(_message.Message):
         seen_age_ms: _builtins.int | None = ...,
         proved_age_ms: _builtins.int | None = ...,
         incomplete_types: _abc.Iterable[Global___TypeFreshness] | None = ...,
+        types: _abc.Iterable[Global___TypeFreshness] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "proved_age_ms", b"proved_age_ms", "seen_age_ms", b"seen_age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "cluster_id", b"cluster_id", "incomplete_types", b"incomplete_types", "proved_age_ms", b"proved_age_ms", "seen_age_ms", b"seen_age_ms", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "cluster_id", b"cluster_id", "incomplete_types", b"incomplete_types", "proved_age_ms", b"proved_age_ms", "seen_age_ms", b"seen_age_ms", "state", b"state", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__proved_age_ms: _TypeAlias = _typing.Literal["proved_age_ms"]  # noqa: Y015
     _WhichOneofArgType__proved_age_ms: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms"]  # noqa: Y015
@@ -421,10 +561,35 @@ class ListRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     FRESH_AS_OF_FIELD_NUMBER: _builtins.int
     FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
+    ORDER_BY_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    AT_REVISION_FIELD_NUMBER: _builtins.int
+    AT_TIME_MS_FIELD_NUMBER: _builtins.int
+    READ_MASK_FIELD_NUMBER: _builtins.int
+    COUNT_ONLY_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     """At most this many objects in all; 0 for no limit."""
     fresh_within_ms: _builtins.int
     """As in GetRequest."""
+    order_by: _builtins.str
+    """Comma-joined terms, each with " desc" for the other way round: name, namespace, cluster, type, age (oldest last, as
+    "age" is small for what is young), created, or the path of a field index. Where all terms are equal, and where none
+    is given: type, cluster, namespace, name. Objects without the field come last.
+    """
+    page_size: _builtins.int
+    """At most this many objects, and the summary names the next page; 0 for everything in one stream. At most 10,000."""
+    page_token: _builtins.bytes
+    """Which page, from the summary of the page before; the rest of the request has to be the same. All pages are of one
+    revision, also while the world moves.
+    """
+    at_revision: _builtins.int
+    """A revision of the past, as long as history reaches."""
+    at_time_ms: _builtins.int
+    """Milliseconds since 1970: the newest revision committed by then."""
+    count_only: _builtins.bool
+    """Whether only the summary is wanted."""
     @_builtins.property
     def selection(self) -> Global___Selection:
         """What is asked for."""
@@ -433,6 +598,16 @@ class ListRequest(_message.Message):
     def fresh_as_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshAsOf]:
         """As in GetRequest."""
 
+    @_builtins.property
+    def read_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of the body that are wanted, each a dotted path as in field selectors; empty for the whole body. What has no
+        such field lacks it; apiVersion, kind, metadata.namespace and metadata.name are always there.
+        """
+
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """What the answer may cost."""
+
     def __init__(
         self,
         *,
@@ -440,18 +615,28 @@ class ListRequest(_message.Message):
         limit: _builtins.int = ...,
         fresh_as_of: _abc.Iterable[Global___FreshAsOf] | None = ...,
         fresh_within_ms: _builtins.int = ...,
+        order_by: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.bytes = ...,
+        at_revision: _builtins.int = ...,
+        at_time_ms: _builtins.int = ...,
+        read_mask: _abc.Iterable[_builtins.str] | None = ...,
+        count_only: _builtins.bool = ...,
+        limits: Global___Limits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["selection", b"selection"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_revision", b"at_revision", "at_time_ms", b"at_time_ms", "limits", b"limits", "selection", b"selection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "limit", b"limit", "selection", b"selection"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_revision", b"at_revision", "at_time_ms", b"at_time_ms", "count_only", b"count_only", "fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "limit", b"limit", "limits", b"limits", "order_by", b"order_by", "page_size", b"page_size", "page_token", b"page_token", "read_mask", b"read_mask", "selection", b"selection"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["at_revision", "at_time_ms"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
 
 Global___ListRequest: _TypeAlias = ListRequest  # noqa: Y015
 
 @_typing.final
 class ListResponse(_message.Message):
-    """One page of List, at most about 1 MiB. The last page carries the summary."""
+    """A part of List's answer, at most about 1 MiB. The last one carries the summary."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -459,11 +644,11 @@ class ListResponse(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def objects(self) -> _containers.RepeatedCompositeFieldContainer[Global___InventoryObject]:
-        """Objects of this page."""
+        """Objects of this part."""
 
     @_builtins.property
     def summary(self) -> Global___ListSummary:
-        """Set on the last page only."""
+        """Set on the last part only."""
 
     def __init__(
         self,
@@ -490,6 +675,8 @@ class ListSummary(_message.Message):
     TOTAL_FIELD_NUMBER: _builtins.int
     COMPLETE_FIELD_NUMBER: _builtins.int
     CLUSTERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SCAN_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Revision at which the list is exact."""
     cursor: _builtins.bytes
@@ -498,9 +685,15 @@ class ListSummary(_message.Message):
     """Number of objects selected, before the limit."""
     complete: _builtins.bool
     """Whether every asked type of every asked cluster is LIVE or ABSENT, and no agent's narrowing hides part of it."""
+    next_page_token: _builtins.bytes
+    """Where to go on; empty after the last page, and where no page was asked for."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterFreshness]:
-        """One entry per asked cluster."""
+        """One entry per asked cluster. Freshness is of now, also where the past is asked for."""
+
+    @_builtins.property
+    def scan(self) -> Global___Scan:
+        """What had to be read besides the indexes."""
 
     def __init__(
         self,
@@ -510,14 +703,711 @@ class ListSummary(_message.Message):
         total: _builtins.int = ...,
         complete: _builtins.bool = ...,
         clusters: _abc.Iterable[Global___ClusterFreshness] | None = ...,
+        next_page_token: _builtins.bytes = ...,
+        scan: Global___Scan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scan", b"scan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "complete", b"complete", "cursor", b"cursor", "revision", b"revision", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "complete", b"complete", "cursor", b"cursor", "next_page_token", b"next_page_token", "revision", b"revision", "scan", b"scan", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSummary: _TypeAlias = ListSummary  # noqa: Y015
+
+@_typing.final
+class Measure(_message.Message):
+    """One thing to compute of each group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    function: Global___AggregateFunction.ValueType
+    """What."""
+    field: _builtins.str
+    """Dotted path of the field, as in field selectors; a part "*" stands for all elements of an array, each of which
+    counts. Empty for COUNT of objects.
+    """
+    def __init__(
+        self,
+        *,
+        function: Global___AggregateFunction.ValueType = ...,
+        field: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "function", b"function"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Measure: _TypeAlias = Measure  # noqa: Y015
+
+@_typing.final
+class AggregateRequest(_message.Message):
+    """Request of Aggregate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SELECTION_FIELD_NUMBER: _builtins.int
+    GROUP_BY_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    AT_REVISION_FIELD_NUMBER: _builtins.int
+    AT_TIME_MS_FIELD_NUMBER: _builtins.int
+    FRESH_AS_OF_FIELD_NUMBER: _builtins.int
+    FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    top: _builtins.int
+    """Only so many groups, those with the largest first measure, largest first; 0 for all, sorted by their keys."""
+    at_revision: _builtins.int
+    """As in ListRequest."""
+    at_time_ms: _builtins.int
+    """As in ListRequest."""
+    fresh_within_ms: _builtins.int
+    """As in GetRequest."""
+    @_builtins.property
+    def selection(self) -> Global___Selection:
+        """What is asked for."""
+
+    @_builtins.property
+    def group_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """By what: cluster, namespace, type, node, owner_kind, "label:KEY", "cluster_label:KEY" or the dotted path of a field
+        that begins with "."; at most 8. Empty for one group of everything.
+        """
+
+    @_builtins.property
+    def measures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Measure]:
+        """What to compute; at most 16. Empty for COUNT."""
+
+    @_builtins.property
+    def fresh_as_of(self) -> _containers.RepeatedCompositeFieldContainer[Global___FreshAsOf]:
+        """As in GetRequest."""
+
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """What the answer may cost."""
+
+    def __init__(
+        self,
+        *,
+        selection: Global___Selection | None = ...,
+        group_by: _abc.Iterable[_builtins.str] | None = ...,
+        measures: _abc.Iterable[Global___Measure] | None = ...,
+        top: _builtins.int = ...,
+        at_revision: _builtins.int = ...,
+        at_time_ms: _builtins.int = ...,
+        fresh_as_of: _abc.Iterable[Global___FreshAsOf] | None = ...,
+        fresh_within_ms: _builtins.int = ...,
+        limits: Global___Limits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_revision", b"at_revision", "at_time_ms", b"at_time_ms", "limits", b"limits", "selection", b"selection"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "at_revision", b"at_revision", "at_time_ms", b"at_time_ms", "fresh_as_of", b"fresh_as_of", "fresh_within_ms", b"fresh_within_ms", "group_by", b"group_by", "limits", b"limits", "measures", b"measures", "selection", b"selection", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["at_revision", "at_time_ms"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
+
+Global___AggregateRequest: _TypeAlias = AggregateRequest  # noqa: Y015
+
+@_typing.final
+class GroupKey(_message.Message):
+    """By what a group was formed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    value: _builtins.str
+    """The value; absent for the objects that have none."""
+    def __init__(
+        self,
+        *,
+        value: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___GroupKey: _TypeAlias = GroupKey  # noqa: Y015
+
+@_typing.final
+class MeasureValue(_message.Message):
+    """What was computed of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    IGNORED_FIELD_NUMBER: _builtins.int
+    value: _builtins.str
+    """As people write it: a number, a quantity in the unit of its operands, an RFC 3339 time or a text; empty where no
+    object has a value.
+    """
+    number: _builtins.float
+    """The same as a number, in base units (bytes, cores, seconds; seconds since 1970 for times); absent for texts."""
+    ignored: _builtins.int
+    """Values that were left out, since they are not what the function works on."""
+    def __init__(
+        self,
+        *,
+        value: _builtins.str = ...,
+        number: _builtins.float | None = ...,
+        ignored: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "number", b"number"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "ignored", b"ignored", "number", b"number", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
+    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
+
+Global___MeasureValue: _TypeAlias = MeasureValue  # noqa: Y015
+
+@_typing.final
+class Group(_message.Message):
+    """One group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupKey]:
+        """One per entry of group_by."""
+
+    @_builtins.property
+    def measures(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasureValue]:
+        """One per measure."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___GroupKey] | None = ...,
+        measures: _abc.Iterable[Global___MeasureValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "measures", b"measures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Group: _TypeAlias = Group  # noqa: Y015
+
+@_typing.final
+class AggregateResponse(_message.Message):
+    """Answer of Aggregate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    TOTAL_GROUPS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    total_groups: _builtins.int
+    """How many groups there are; more than are told where `top` was given."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group]:
+        """The groups."""
+
+    @_builtins.property
+    def summary(self) -> Global___ListSummary:
+        """As of List, without cursor and pages; `total` counts the objects."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___Group] | None = ...,
+        total_groups: _builtins.int = ...,
+        summary: Global___ListSummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "summary", b"summary", "total_groups", b"total_groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AggregateResponse: _TypeAlias = AggregateResponse  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    """Request of GetHistory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BEFORE_REVISION_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    WITH_OBJECTS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """As in GetRequest."""
+    resource: _builtins.str
+    """As in GetRequest."""
+    namespace: _builtins.str
+    """As in GetRequest."""
+    name: _builtins.str
+    """As in GetRequest."""
+    before_revision: _builtins.int
+    """Only versions before this revision, which the summary of the answer before names; 0 for all."""
+    since_ms: _builtins.int
+    """Only versions since this time, milliseconds since 1970; 0 for all."""
+    limit: _builtins.int
+    """At most so many versions; 0 for the default (100), at most 1,000."""
+    with_objects: _builtins.bool
+    """Whether each version carries the object as it was; else only what differs from the one before."""
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """What the answer may cost."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        before_revision: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        with_objects: _builtins.bool = ...,
+        limits: Global___Limits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before_revision", b"before_revision", "cluster_id", b"cluster_id", "limit", b"limit", "limits", b"limits", "name", b"name", "namespace", b"namespace", "resource", b"resource", "since_ms", b"since_ms", "with_objects", b"with_objects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class ObjectVersion(_message.Message):
+    """One version of an object."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_REVISION_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    RESOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    PATCH_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    type: Global___WatchEventType.ValueType
+    """ADDED, MODIFIED or DELETED."""
+    revision: _builtins.int
+    """Its revision."""
+    previous_revision: _builtins.int
+    """Revision of the version before, of the same UID; 0 for ADDED."""
+    time_ms: _builtins.int
+    """When it was committed, milliseconds since 1970."""
+    uid: _builtins.str
+    """metadata.uid."""
+    resource_version: _builtins.str
+    """The member's resourceVersion; for DELETED the last known."""
+    patch: _builtins.bytes
+    """RFC 6902 JSON Patch that makes this version of the one before; empty for ADDED and DELETED, and where the version
+    before is not to be had any more.
+    """
+    @_builtins.property
+    def object(self) -> Global___InventoryObject:
+        """The object in this version; for DELETED as it was last. Only with GetHistoryRequest.with_objects."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___WatchEventType.ValueType = ...,
+        revision: _builtins.int = ...,
+        previous_revision: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        uid: _builtins.str = ...,
+        resource_version: _builtins.str = ...,
+        patch: _builtins.bytes = ...,
+        object: Global___InventoryObject | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "patch", b"patch", "previous_revision", b"previous_revision", "resource_version", b"resource_version", "revision", b"revision", "time_ms", b"time_ms", "type", b"type", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObjectVersion: _TypeAlias = ObjectVersion  # noqa: Y015
+
+@_typing.final
+class HistoryGap(_message.Message):
+    """A time in which the object's cluster was not live, or its type could not be followed: what happened then is known only
+    by its result.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_REVISION_FIELD_NUMBER: _builtins.int
+    TO_REVISION_FIELD_NUMBER: _builtins.int
+    FROM_MS_FIELD_NUMBER: _builtins.int
+    TO_MS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    from_revision: _builtins.int
+    """Revision at which it began."""
+    to_revision: _builtins.int
+    """Revision at which it ended; 0 while it lasts."""
+    from_ms: _builtins.int
+    """When it began, milliseconds since 1970."""
+    to_ms: _builtins.int
+    """When it ended; 0 while it lasts."""
+    state: _types_pb2.ClusterState.ValueType
+    """State of the cluster in it."""
+    reason: _builtins.str
+    """For people: why."""
+    def __init__(
+        self,
+        *,
+        from_revision: _builtins.int = ...,
+        to_revision: _builtins.int = ...,
+        from_ms: _builtins.int = ...,
+        to_ms: _builtins.int = ...,
+        state: _types_pb2.ClusterState.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_ms", b"from_ms", "from_revision", b"from_revision", "reason", b"reason", "state", b"state", "to_ms", b"to_ms", "to_revision", b"to_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryGap: _TypeAlias = HistoryGap  # noqa: Y015
+
+@_typing.final
+class HistoryEntry(_message.Message):
+    """A version or a gap."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def version(self) -> Global___ObjectVersion:
+        """A version."""
+
+    @_builtins.property
+    def gap(self) -> Global___HistoryGap:
+        """A gap."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___ObjectVersion | None = ...,
+        gap: Global___HistoryGap | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "gap", b"gap", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "gap", b"gap", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_entry: _TypeAlias = _typing.Literal["version", "gap"]  # noqa: Y015
+    _WhichOneofArgType_entry: _TypeAlias = _typing.Literal["entry", b"entry"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_entry) -> _WhichOneofReturnType_entry | None: ...
+
+Global___HistoryEntry: _TypeAlias = HistoryEntry  # noqa: Y015
+
+@_typing.final
+class GetHistoryResponse(_message.Message):
+    """A part of GetHistory's answer, at most about 1 MiB. The last one carries the summary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEntry]:
+        """Newest first."""
+
+    @_builtins.property
+    def summary(self) -> Global___HistorySummary:
+        """Set on the last part only."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___HistoryEntry] | None = ...,
+        summary: Global___HistorySummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
+
+@_typing.final
+class HistorySummary(_message.Message):
+    """What a history as a whole means."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    OLDEST_REVISION_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
+    NEXT_BEFORE_REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Revision at which the answer is true."""
+    oldest_revision: _builtins.int
+    """History reaches back to this revision: what was before is known only as it was then."""
+    next_before_revision: _builtins.int
+    """For before_revision of the next request; 0 where there is no more."""
+    @_builtins.property
+    def freshness(self) -> Global___ClusterFreshness:
+        """The object's cluster and type, now."""
+
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        oldest_revision: _builtins.int = ...,
+        freshness: Global___ClusterFreshness | None = ...,
+        next_before_revision: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["freshness", b"freshness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["freshness", b"freshness", "next_before_revision", b"next_before_revision", "oldest_revision", b"oldest_revision", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistorySummary: _TypeAlias = HistorySummary  # noqa: Y015
+
+@_typing.final
+class GetChangesRequest(_message.Message):
+    """Request of GetChanges."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SELECTION_FIELD_NUMBER: _builtins.int
+    AFTER_REVISION_FIELD_NUMBER: _builtins.int
+    AFTER_TIME_MS_FIELD_NUMBER: _builtins.int
+    UNTIL_REVISION_FIELD_NUMBER: _builtins.int
+    UNTIL_TIME_MS_FIELD_NUMBER: _builtins.int
+    WITH_TRANSIENT_FIELD_NUMBER: _builtins.int
+    WITH_PATCHES_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    after_revision: _builtins.int
+    """A revision of the past, as long as history reaches."""
+    after_time_ms: _builtins.int
+    """Milliseconds since 1970: the newest revision committed by then."""
+    until_revision: _builtins.int
+    """A revision, which is part of it."""
+    until_time_ms: _builtins.int
+    """Milliseconds since 1970: the newest revision committed by then."""
+    with_transient: _builtins.bool
+    """Whether objects that came and went in between are told, too."""
+    with_patches: _builtins.bool
+    """Whether changes carry what differs."""
+    limit: _builtins.int
+    """At most so many changes in all; 0 for no limit."""
+    @_builtins.property
+    def selection(self) -> Global___Selection:
+        """What is asked for."""
+
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """What the answer may cost."""
+
+    def __init__(
+        self,
+        *,
+        selection: Global___Selection | None = ...,
+        after_revision: _builtins.int = ...,
+        after_time_ms: _builtins.int = ...,
+        until_revision: _builtins.int = ...,
+        until_time_ms: _builtins.int = ...,
+        with_transient: _builtins.bool = ...,
+        with_patches: _builtins.bool = ...,
+        limit: _builtins.int = ...,
+        limits: Global___Limits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_revision", b"after_revision", "after_time_ms", b"after_time_ms", "limits", b"limits", "selection", b"selection", "until", b"until", "until_revision", b"until_revision", "until_time_ms", b"until_time_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_revision", b"after_revision", "after_time_ms", b"after_time_ms", "limit", b"limit", "limits", b"limits", "selection", b"selection", "until", b"until", "until_revision", b"until_revision", "until_time_ms", b"until_time_ms", "with_patches", b"with_patches", "with_transient", b"with_transient"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_after: _TypeAlias = _typing.Literal["after_revision", "after_time_ms"]  # noqa: Y015
+    _WhichOneofArgType_after: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    _WhichOneofReturnType_until: _TypeAlias = _typing.Literal["until_revision", "until_time_ms"]  # noqa: Y015
+    _WhichOneofArgType_until: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_after) -> _WhichOneofReturnType_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_until) -> _WhichOneofReturnType_until | None: ...
+
+Global___GetChangesRequest: _TypeAlias = GetChangesRequest  # noqa: Y015
+
+@_typing.final
+class ObjectChange(_message.Message):
+    """What became of one object between two revisions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    PREVIOUS_REVISION_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    TIME_MS_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    PATCH_FIELD_NUMBER: _builtins.int
+    type: Global___WatchEventType.ValueType
+    """ADDED: it is in the selection and was not; MODIFIED: it is and was, but differs; DELETED: it was and is not, or it
+    came and went in between.
+    """
+    previous_revision: _builtins.int
+    """Revision of its state at the beginning; 0 where it was not in the selection."""
+    revision: _builtins.int
+    """Revision of its newest change in between."""
+    time_ms: _builtins.int
+    """When that was committed, milliseconds since 1970."""
+    versions: _builtins.int
+    """Entries it has in between."""
+    patch: _builtins.bytes
+    """For MODIFIED with GetChangesRequest.with_patches: RFC 6902 JSON Patch from its state at the beginning."""
+    @_builtins.property
+    def object(self) -> Global___InventoryObject:
+        """The object as it is at the end, or as it was last in the selection."""
+
+    def __init__(
+        self,
+        *,
+        type: Global___WatchEventType.ValueType = ...,
+        object: Global___InventoryObject | None = ...,
+        previous_revision: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        time_ms: _builtins.int = ...,
+        versions: _builtins.int = ...,
+        patch: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["object", b"object"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["object", b"object", "patch", b"patch", "previous_revision", b"previous_revision", "revision", b"revision", "time_ms", b"time_ms", "type", b"type", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObjectChange: _TypeAlias = ObjectChange  # noqa: Y015
+
+@_typing.final
+class GetChangesResponse(_message.Message):
+    """A part of GetChanges' answer, at most about 1 MiB. The last one carries the summary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObjectChange]:
+        """In the order of their newest changes."""
+
+    @_builtins.property
+    def summary(self) -> Global___ChangesSummary:
+        """Set on the last part only."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___ObjectChange] | None = ...,
+        summary: Global___ChangesSummary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetChangesResponse: _TypeAlias = GetChangesResponse  # noqa: Y015
+
+@_typing.final
+class ChangesSummary(_message.Message):
+    """What the changes as a whole mean."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_REVISION_FIELD_NUMBER: _builtins.int
+    UNTIL_REVISION_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    COMPLETE_FIELD_NUMBER: _builtins.int
+    CLUSTERS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    SCAN_FIELD_NUMBER: _builtins.int
+    after_revision: _builtins.int
+    """Beginning."""
+    until_revision: _builtins.int
+    """End."""
+    total: _builtins.int
+    """Changes, before the limit."""
+    complete: _builtins.bool
+    """Whether every asked type of every asked cluster is LIVE or ABSENT now, as in ListSummary."""
+    @_builtins.property
+    def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterFreshness]:
+        """One entry per asked cluster, of now."""
+
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterGap]:
+        """Times in which an asked cluster was not live."""
+
+    @_builtins.property
+    def scan(self) -> Global___Scan:
+        """What had to be read besides the indexes."""
+
+    def __init__(
+        self,
+        *,
+        after_revision: _builtins.int = ...,
+        until_revision: _builtins.int = ...,
+        total: _builtins.int = ...,
+        complete: _builtins.bool = ...,
+        clusters: _abc.Iterable[Global___ClusterFreshness] | None = ...,
+        gaps: _abc.Iterable[Global___ClusterGap] | None = ...,
+        scan: Global___Scan | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scan", b"scan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_revision", b"after_revision", "clusters", b"clusters", "complete", b"complete", "gaps", b"gaps", "scan", b"scan", "total", b"total", "until_revision", b"until_revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangesSummary: _TypeAlias = ChangesSummary  # noqa: Y015
+
+@_typing.final
+class ClusterGap(_message.Message):
+    """A time in which a cluster was not live."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    """Which cluster."""
+    @_builtins.property
+    def gap(self) -> Global___HistoryGap:
+        """When, and why."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        gap: Global___HistoryGap | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "gap", b"gap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterGap: _TypeAlias = ClusterGap  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
@@ -743,6 +1633,26 @@ class Cluster(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     DISPLAY_NAME_FIELD_NUMBER: _builtins.int
     CLUSTER_UID_FIELD_NUMBER: _builtins.int
@@ -755,6 +1665,7 @@ class Cluster(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     TYPES_FIELD_NUMBER: _builtins.int
     STATE_SINCE_MS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """ClusterID."""
     display_name: _builtins.str
@@ -781,6 +1692,10 @@ class Cluster(_message.Message):
     def types(self) -> _containers.RepeatedCompositeFieldContainer[Global___TypeFreshness]:
         """Per type."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The cluster's own labels, as its agent tells them."""
+
     def __init__(
         self,
         *,
@@ -796,10 +1711,11 @@ class Cluster(_message.Message):
         source: _builtins.str = ...,
         types: _abc.Iterable[Global___TypeFreshness] | None = ...,
         state_since_ms: _builtins.int = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "proved_age_ms", b"proved_age_ms", "seen_age_ms", b"seen_age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "display_name", b"display_name", "objects", b"objects", "proved_age_ms", b"proved_age_ms", "reason", b"reason", "seen_age_ms", b"seen_age_ms", "server_version", b"server_version", "source", b"source", "state", b"state", "state_since_ms", b"state_since_ms", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms", "_seen_age_ms", b"_seen_age_ms", "cluster_id", b"cluster_id", "cluster_uid", b"cluster_uid", "display_name", b"display_name", "labels", b"labels", "objects", b"objects", "proved_age_ms", b"proved_age_ms", "reason", b"reason", "seen_age_ms", b"seen_age_ms", "server_version", b"server_version", "source", b"source", "state", b"state", "state_since_ms", b"state_since_ms", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__proved_age_ms: _TypeAlias = _typing.Literal["proved_age_ms"]  # noqa: Y015
     _WhichOneofArgType__proved_age_ms: _TypeAlias = _typing.Literal["_proved_age_ms", b"_proved_age_ms"]  # noqa: Y015
@@ -882,3 +1798,106 @@ class ServedType(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ServedType: _TypeAlias = ServedType  # noqa: Y015
+
+@_typing.final
+class ListFieldIndexesRequest(_message.Message):
+    """Request of ListFieldIndexes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFieldIndexesRequest: _TypeAlias = ListFieldIndexesRequest  # noqa: Y015
+
+@_typing.final
+class ListFieldIndexesResponse(_message.Message):
+    """Answer of ListFieldIndexes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEXES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def indexes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldIndex]:
+        """Sorted by path."""
+
+    def __init__(
+        self,
+        *,
+        indexes: _abc.Iterable[Global___FieldIndex] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["indexes", b"indexes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFieldIndexesResponse: _TypeAlias = ListFieldIndexesResponse  # noqa: Y015
+
+@_typing.final
+class FieldIndex(_message.Message):
+    """An index on a field of objects."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    OBJECTS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    QUARANTINED_FIELD_NUMBER: _builtins.int
+    QUARANTINED_KEYS_FIELD_NUMBER: _builtins.int
+    IS_FROM_SETTINGS_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Dotted path of the field, as in field selectors; a part "*" stands for all elements of an array."""
+    state: Global___FieldIndexState.ValueType
+    """State."""
+    objects: _builtins.int
+    """Objects looked at so far."""
+    values: _builtins.int
+    """Different values."""
+    entries: _builtins.int
+    """Pairs of a value and an object."""
+    bytes: _builtins.int
+    """Memory it takes."""
+    quarantined: _builtins.int
+    """Objects that are left out since their field could not be read."""
+    is_from_settings: _builtins.bool
+    """Whether the settings name it: then it cannot be dropped at run time."""
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Types whose objects are indexed, as they were named; empty for all."""
+
+    @_builtins.property
+    def quarantined_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first of these, as federation keys."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        resources: _abc.Iterable[_builtins.str] | None = ...,
+        state: Global___FieldIndexState.ValueType = ...,
+        objects: _builtins.int = ...,
+        values: _builtins.int = ...,
+        entries: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        quarantined: _builtins.int = ...,
+        quarantined_keys: _abc.Iterable[_builtins.str] | None = ...,
+        is_from_settings: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "entries", b"entries", "is_from_settings", b"is_from_settings", "objects", b"objects", "path", b"path", "quarantined", b"quarantined", "quarantined_keys", b"quarantined_keys", "resources", b"resources", "state", b"state", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FieldIndex: _TypeAlias = FieldIndex  # noqa: Y015

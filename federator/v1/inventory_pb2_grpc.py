@@ -46,6 +46,21 @@ class InventoryServiceStub:
                 request_serializer=federator_dot_v1_dot_inventory__pb2.ListRequest.SerializeToString,
                 response_deserializer=federator_dot_v1_dot_inventory__pb2.ListResponse.FromString,
                 _registered_method=True)
+        self.Aggregate = channel.unary_unary(
+                '/federator.v1.InventoryService/Aggregate',
+                request_serializer=federator_dot_v1_dot_inventory__pb2.AggregateRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_inventory__pb2.AggregateResponse.FromString,
+                _registered_method=True)
+        self.GetHistory = channel.unary_stream(
+                '/federator.v1.InventoryService/GetHistory',
+                request_serializer=federator_dot_v1_dot_inventory__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_inventory__pb2.GetHistoryResponse.FromString,
+                _registered_method=True)
+        self.GetChanges = channel.unary_stream(
+                '/federator.v1.InventoryService/GetChanges',
+                request_serializer=federator_dot_v1_dot_inventory__pb2.GetChangesRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_inventory__pb2.GetChangesResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/federator.v1.InventoryService/Watch',
                 request_serializer=federator_dot_v1_dot_inventory__pb2.WatchRequest.SerializeToString,
@@ -60,6 +75,11 @@ class InventoryServiceStub:
                 '/federator.v1.InventoryService/ListResourceTypes',
                 request_serializer=federator_dot_v1_dot_inventory__pb2.ListResourceTypesRequest.SerializeToString,
                 response_deserializer=federator_dot_v1_dot_inventory__pb2.ListResourceTypesResponse.FromString,
+                _registered_method=True)
+        self.ListFieldIndexes = channel.unary_unary(
+                '/federator.v1.InventoryService/ListFieldIndexes',
+                request_serializer=federator_dot_v1_dot_inventory__pb2.ListFieldIndexesRequest.SerializeToString,
+                response_deserializer=federator_dot_v1_dot_inventory__pb2.ListFieldIndexesResponse.FromString,
                 _registered_method=True)
 
 
@@ -78,7 +98,31 @@ class InventoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def List(self, request, context):
-        """List reads everything selected at one revision, sorted by type, cluster, namespace and name.
+        """List reads everything selected at one revision, present or past, in one stream or page by page. INVALID_ARGUMENT
+        PAGE_TOKEN_MALFORMED or PAGE_TOKEN_FOREIGN (of another request), OUT_OF_RANGE PAGE_TOKEN_EXPIRED or REVISION_EXPIRED
+        (with the oldest revision to be had), RESOURCE_EXHAUSTED QUERY_TOO_COSTLY (naming the limit).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Aggregate(self, request, context):
+        """Aggregate counts and sums up what is selected, by groups. Errors as List.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
+        between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetChanges(self, request, context):
+        """GetChanges tells what became of everything selected between two revisions or times. Errors as List.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,6 +152,13 @@ class InventoryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFieldIndexes(self, request, context):
+        """ListFieldIndexes tells which fields are indexed, and how far.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InventoryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -120,6 +171,21 @@ def add_InventoryServiceServicer_to_server(servicer, server):
                     servicer.List,
                     request_deserializer=federator_dot_v1_dot_inventory__pb2.ListRequest.FromString,
                     response_serializer=federator_dot_v1_dot_inventory__pb2.ListResponse.SerializeToString,
+            ),
+            'Aggregate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Aggregate,
+                    request_deserializer=federator_dot_v1_dot_inventory__pb2.AggregateRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_inventory__pb2.AggregateResponse.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=federator_dot_v1_dot_inventory__pb2.GetHistoryRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_inventory__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'GetChanges': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetChanges,
+                    request_deserializer=federator_dot_v1_dot_inventory__pb2.GetChangesRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_inventory__pb2.GetChangesResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -135,6 +201,11 @@ def add_InventoryServiceServicer_to_server(servicer, server):
                     servicer.ListResourceTypes,
                     request_deserializer=federator_dot_v1_dot_inventory__pb2.ListResourceTypesRequest.FromString,
                     response_serializer=federator_dot_v1_dot_inventory__pb2.ListResourceTypesResponse.SerializeToString,
+            ),
+            'ListFieldIndexes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFieldIndexes,
+                    request_deserializer=federator_dot_v1_dot_inventory__pb2.ListFieldIndexesRequest.FromString,
+                    response_serializer=federator_dot_v1_dot_inventory__pb2.ListFieldIndexesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -193,6 +264,87 @@ class InventoryService:
             '/federator.v1.InventoryService/List',
             federator_dot_v1_dot_inventory__pb2.ListRequest.SerializeToString,
             federator_dot_v1_dot_inventory__pb2.ListResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Aggregate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federator.v1.InventoryService/Aggregate',
+            federator_dot_v1_dot_inventory__pb2.AggregateRequest.SerializeToString,
+            federator_dot_v1_dot_inventory__pb2.AggregateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/federator.v1.InventoryService/GetHistory',
+            federator_dot_v1_dot_inventory__pb2.GetHistoryRequest.SerializeToString,
+            federator_dot_v1_dot_inventory__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/federator.v1.InventoryService/GetChanges',
+            federator_dot_v1_dot_inventory__pb2.GetChangesRequest.SerializeToString,
+            federator_dot_v1_dot_inventory__pb2.GetChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -274,6 +426,33 @@ class InventoryService:
             '/federator.v1.InventoryService/ListResourceTypes',
             federator_dot_v1_dot_inventory__pb2.ListResourceTypesRequest.SerializeToString,
             federator_dot_v1_dot_inventory__pb2.ListResourceTypesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFieldIndexes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/federator.v1.InventoryService/ListFieldIndexes',
+            federator_dot_v1_dot_inventory__pb2.ListFieldIndexesRequest.SerializeToString,
+            federator_dot_v1_dot_inventory__pb2.ListFieldIndexesResponse.FromString,
             options,
             channel_credentials,
             insecure,

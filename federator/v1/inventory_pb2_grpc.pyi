@@ -41,7 +41,18 @@ class InventoryServiceStub:
     as List and Watch.
     """
     List: _grpc.UnaryStreamMultiCallable[_inventory_pb2.ListRequest, _inventory_pb2.ListResponse]
-    """List reads everything selected at one revision, sorted by type, cluster, namespace and name."""
+    """List reads everything selected at one revision, present or past, in one stream or page by page. INVALID_ARGUMENT
+    PAGE_TOKEN_MALFORMED or PAGE_TOKEN_FOREIGN (of another request), OUT_OF_RANGE PAGE_TOKEN_EXPIRED or REVISION_EXPIRED
+    (with the oldest revision to be had), RESOURCE_EXHAUSTED QUERY_TOO_COSTLY (naming the limit).
+    """
+    Aggregate: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.AggregateRequest, _inventory_pb2.AggregateResponse]
+    """Aggregate counts and sums up what is selected, by groups. Errors as List."""
+    GetHistory: _grpc.UnaryStreamMultiCallable[_inventory_pb2.GetHistoryRequest, _inventory_pb2.GetHistoryResponse]
+    """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
+    between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+    """
+    GetChanges: _grpc.UnaryStreamMultiCallable[_inventory_pb2.GetChangesRequest, _inventory_pb2.GetChangesResponse]
+    """GetChanges tells what became of everything selected between two revisions or times. Errors as List."""
     Watch: _grpc.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
@@ -52,6 +63,8 @@ class InventoryServiceStub:
     """ListClusters tells every member cluster's state and freshness."""
     ListResourceTypes: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.ListResourceTypesRequest, _inventory_pb2.ListResourceTypesResponse]
     """ListResourceTypes is the merged discovery of all members."""
+    ListFieldIndexes: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.ListFieldIndexesRequest, _inventory_pb2.ListFieldIndexesResponse]
+    """ListFieldIndexes tells which fields are indexed, and how far."""
 
 @_typing.type_check_only
 class InventoryServiceAsyncStub(InventoryServiceStub):
@@ -66,7 +79,18 @@ class InventoryServiceAsyncStub(InventoryServiceStub):
     as List and Watch.
     """
     List: _aio.UnaryStreamMultiCallable[_inventory_pb2.ListRequest, _inventory_pb2.ListResponse]  # type: ignore[assignment]
-    """List reads everything selected at one revision, sorted by type, cluster, namespace and name."""
+    """List reads everything selected at one revision, present or past, in one stream or page by page. INVALID_ARGUMENT
+    PAGE_TOKEN_MALFORMED or PAGE_TOKEN_FOREIGN (of another request), OUT_OF_RANGE PAGE_TOKEN_EXPIRED or REVISION_EXPIRED
+    (with the oldest revision to be had), RESOURCE_EXHAUSTED QUERY_TOO_COSTLY (naming the limit).
+    """
+    Aggregate: _aio.UnaryUnaryMultiCallable[_inventory_pb2.AggregateRequest, _inventory_pb2.AggregateResponse]  # type: ignore[assignment]
+    """Aggregate counts and sums up what is selected, by groups. Errors as List."""
+    GetHistory: _aio.UnaryStreamMultiCallable[_inventory_pb2.GetHistoryRequest, _inventory_pb2.GetHistoryResponse]  # type: ignore[assignment]
+    """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
+    between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+    """
+    GetChanges: _aio.UnaryStreamMultiCallable[_inventory_pb2.GetChangesRequest, _inventory_pb2.GetChangesResponse]  # type: ignore[assignment]
+    """GetChanges tells what became of everything selected between two revisions or times. Errors as List."""
     Watch: _aio.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]  # type: ignore[assignment]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
@@ -77,6 +101,8 @@ class InventoryServiceAsyncStub(InventoryServiceStub):
     """ListClusters tells every member cluster's state and freshness."""
     ListResourceTypes: _aio.UnaryUnaryMultiCallable[_inventory_pb2.ListResourceTypesRequest, _inventory_pb2.ListResourceTypesResponse]  # type: ignore[assignment]
     """ListResourceTypes is the merged discovery of all members."""
+    ListFieldIndexes: _aio.UnaryUnaryMultiCallable[_inventory_pb2.ListFieldIndexesRequest, _inventory_pb2.ListFieldIndexesResponse]  # type: ignore[assignment]
+    """ListFieldIndexes tells which fields are indexed, and how far."""
 
 class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
     """InventoryService answers questions over all member clusters. Errors carry google.rpc.Status details: exactly one
@@ -100,7 +126,36 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _inventory_pb2.ListRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inventory_pb2.ListResponse], _abc.AsyncIterator[_inventory_pb2.ListResponse]]:
-        """List reads everything selected at one revision, sorted by type, cluster, namespace and name."""
+        """List reads everything selected at one revision, present or past, in one stream or page by page. INVALID_ARGUMENT
+        PAGE_TOKEN_MALFORMED or PAGE_TOKEN_FOREIGN (of another request), OUT_OF_RANGE PAGE_TOKEN_EXPIRED or REVISION_EXPIRED
+        (with the oldest revision to be had), RESOURCE_EXHAUSTED QUERY_TOO_COSTLY (naming the limit).
+        """
+
+    @_abc_1.abstractmethod
+    def Aggregate(
+        self,
+        request: _inventory_pb2.AggregateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inventory_pb2.AggregateResponse, _abc.Awaitable[_inventory_pb2.AggregateResponse]]:
+        """Aggregate counts and sums up what is selected, by groups. Errors as List."""
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _inventory_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_inventory_pb2.GetHistoryResponse], _abc.AsyncIterator[_inventory_pb2.GetHistoryResponse]]:
+        """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
+        between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetChanges(
+        self,
+        request: _inventory_pb2.GetChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_inventory_pb2.GetChangesResponse], _abc.AsyncIterator[_inventory_pb2.GetChangesResponse]]:
+        """GetChanges tells what became of everything selected between two revisions or times. Errors as List."""
 
     @_abc_1.abstractmethod
     def Watch(
@@ -129,5 +184,13 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inventory_pb2.ListResourceTypesResponse, _abc.Awaitable[_inventory_pb2.ListResourceTypesResponse]]:
         """ListResourceTypes is the merged discovery of all members."""
+
+    @_abc_1.abstractmethod
+    def ListFieldIndexes(
+        self,
+        request: _inventory_pb2.ListFieldIndexesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inventory_pb2.ListFieldIndexesResponse, _abc.Awaitable[_inventory_pb2.ListFieldIndexesResponse]]:
+        """ListFieldIndexes tells which fields are indexed, and how far."""
 
 def add_InventoryServiceServicer_to_server(servicer: InventoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,9 +17,10 @@ from federator.aggregator.ledger.records import Commit, EntryType, ObjectEntry
 from federator.aggregator.merge.postings import Postings
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME, Selection
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.api.selector import FieldPath, LabelOperator, LabelRequirement
+from federator.api.selector import LabelOperator, LabelRequirement
 
 LOAD_SLICE = 2048
 """Objects that are loaded at a time: some 30 ms."""
@@ -123,7 +124,7 @@ class MergedIndexer:
 
     What does not hold: row numbers mean nothing beyond the step in which they were read, since a deleted object's
     number is given away again. Take `references` in the same step as the rows; they stay good for as long as their
-    revision is pinned (`federator.aggregator.serve.pins`).
+    revision is pinned (`federator.aggregator.query.pins`).
 
     A row is a number into columns; it costs its local key, a word, and its bits in the indexes. The body stays in the
     ledger. A row's labels are not kept (some 200 bytes a row): each commit brings what they were before it. Where even

@@ -8,9 +8,10 @@ from typing import Protocol
 import msgspec
 
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.api.selector import ClusterSelector, FieldPath, FieldRequirement, FieldSelector, LabelSelector
+from federator.api.selector import ClusterSelector, FieldRequirement, FieldSelector, LabelSelector
 
 NAME: FieldPath = ("metadata", "name")
 NAMESPACE: FieldPath = ("metadata", "namespace")
@@ -47,6 +48,9 @@ class Selection(msgspec.Struct, frozen=True):
         name: empty for all.
         labels: on the labels.
         fields: on any fields.
+        cluster_labels: on the clusters' own labels; `federator.aggregator.merge.members` knows them.
+        uid: metadata.uid; empty for all.
+        owner_uid: of an owner that the objects name; empty for all.
     """
 
     resources: frozenset[GroupResource]
@@ -55,6 +59,9 @@ class Selection(msgspec.Struct, frozen=True):
     name: str = ""
     labels: LabelSelector = LabelSelector()
     fields: FieldSelector = FieldSelector()
+    cluster_labels: LabelSelector = LabelSelector()
+    uid: str = ""
+    owner_uid: str = ""
 
     @property
     def is_by_key(self) -> bool:

@@ -9,9 +9,9 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.encoding import EVENTS, OBJECT, PREVIOUS
+from federator.aggregator.query.encoding import EVENTS, OBJECT, PREVIOUS
+from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.serve.messages import cluster_event_to_proto
-from federator.aggregator.serve.object_state import ObjectState
 from federator.aggregator.serve.question import Question
 from federator.errors import CursorExpired, LedgerCorrupt
 from federator.v1 import inventory_pb2

@@ -7,7 +7,7 @@ import asyncio
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.completeness import asked_freshness
+from federator.aggregator.query.completeness import asked_freshness
 from federator.aggregator.serve.messages import cluster_freshness_to_proto
 from federator.v1 import inventory_pb2
 

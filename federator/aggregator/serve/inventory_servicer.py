@@ -14,8 +14,10 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_indexer import ObjectReference, sorted_references
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.completeness import asked_freshness, cluster_freshness
-from federator.aggregator.serve.encoding import OBJECTS
+from federator.aggregator.query.completeness import asked_freshness, cluster_freshness
+from federator.aggregator.query.encoding import OBJECTS
+from federator.aggregator.query.object_state import ObjectState
+from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.freshness_answers import FreshnessAnswers
 from federator.aggregator.serve.freshness_gate import FreshnessGate
 from federator.aggregator.serve.listing import Listing
@@ -26,8 +28,6 @@ from federator.aggregator.serve.messages import (
     selection_from_proto,
     served_type_to_proto,
 )
-from federator.aggregator.serve.object_state import ObjectState
-from federator.aggregator.serve.pins import Pins
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import (
     DEFAULT_BOOKMARK_INTERVAL,

@@ -9,7 +9,7 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_indexer import sorted_references
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.object_state import ObjectState
+from federator.aggregator.query.object_state import ObjectState
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
 from federator.errors import CursorExpired, LedgerCorrupt

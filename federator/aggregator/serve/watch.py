@@ -9,11 +9,11 @@ from functools import partial
 
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.query.encoding import EVENTS, OBJECT
+from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.audience import Audience
-from federator.aggregator.serve.encoding import EVENTS, OBJECT
 from federator.aggregator.serve.listing import Listing
 from federator.aggregator.serve.message_builder import Message, MessageBuilder, event_name
-from federator.aggregator.serve.pins import Pins
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.segment import SLICE
 from federator.aggregator.serve.watch_hub import WatchHub

@@ -9,17 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath, read_field
 from federator.api.selector import (
     MAX_CONDITIONS,
     MAX_TEXT_BYTES,
     ClusterSelector,
-    FieldPath,
     FieldRequirement,
     FieldSelector,
     LabelOperator,
     LabelRequirement,
     LabelSelector,
-    read_field,
 )
 from federator.errors import MalformedSelector, UnknownCluster
 

@@ -15,9 +15,10 @@ from federator.aggregator.ledger.records import Delete, ObjectEntry, Put
 from federator.aggregator.merge.merged_indexer import MergedIndexer, sorted_references
 from federator.aggregator.merge.selection import Selection
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath, read_field
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
-from federator.api.selector import ClusterSelector, FieldPath, FieldSelector, LabelSelector, read_field
+from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
 from federator.errors import LedgerCorrupt
 from federator.wire.body import decode_body
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, delete, put, raw_put

@@ -6,9 +6,10 @@ import msgspec
 
 from federator.aggregator.merge.selection import Selection
 from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.api.selector import ClusterSelector, FieldPath, FieldSelector, LabelSelector
+from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
 
 PODS = GroupResource("", "pods")
 

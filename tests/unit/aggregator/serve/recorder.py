@@ -10,12 +10,12 @@ import msgspec
 
 from federator.aggregator.ledger.records import ClusterEntry, EntryType, ObjectEntry
 from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.freshness_answers import FreshnessAnswers
-from federator.aggregator.serve.pins import Pins
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import Watch
+from federator.api.field_path import FieldPath, read_field
 from federator.api.key import ObjectKey
-from federator.api.selector import FieldPath, read_field
 from federator.errors import CursorExpired
 from federator.v1 import inventory_pb2
 from federator.wire.body import decode_body

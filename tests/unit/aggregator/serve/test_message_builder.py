@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federator.aggregator.query.encoding import EVENTS
 from federator.aggregator.serve.change import Event
-from federator.aggregator.serve.encoding import EVENTS
 from federator.aggregator.serve.listing import PAGE_BYTES
 from federator.aggregator.serve.message_builder import ENOUGH_BYTES, Message, MessageBuilder
 from federator.aggregator.serve.segment import Portion

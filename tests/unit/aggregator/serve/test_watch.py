@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from federator.aggregator.ledger.records import Commit
 from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve import replay, watch, watch_hub
 from federator.aggregator.serve.listing import PAGE_BYTES, Listing
-from federator.aggregator.serve.pins import Pins
 from federator.aggregator.serve.watch_hub import MAX_BYTES, MAX_ENTRIES
 from federator.api.cluster import ClusterID, ClusterState
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.completeness import asked_freshness
+from federator.aggregator.query.completeness import asked_freshness
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.selector import ClusterSelector, LabelSelector
 from federator.errors import UnknownCluster

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from federator.aggregator.serve.pins import Pins
+from federator.aggregator.query.pins import Pins
 
 
 def test_the_oldest_pin_counts_until_its_last_reader_left() -> None:

@@ -9,9 +9,9 @@ import msgspec
 from federator.aggregator.ledger.records import ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME
-from federator.aggregator.serve.encoding import BODY
+from federator.aggregator.query.encoding import BODY
+from federator.api.field_path import FieldPath, read_field
 from federator.api.key import ObjectKey
-from federator.api.selector import FieldPath, read_field
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
 from federator.wire.body import BodyCodec
@@ -78,7 +78,7 @@ class ObjectState:
         return self._entry.indexed.labels
 
     def field(self, path: FieldPath) -> str | None:
-        """A field, as `federator.api.selector.read_field` returns it."""
+        """A field, as `federator.api.field_path.read_field` returns it."""
         if path == NAME:
             return self.key.name
         if path == NAMESPACE:

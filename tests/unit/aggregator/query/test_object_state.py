@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from federator.aggregator.ledger.records import Commit, ObjectEntry, Put
-from federator.aggregator.serve.object_state import ObjectState
+from federator.aggregator.query.object_state import ObjectState
 from federator.v1 import inventory_pb2
 from tests.unit.aggregator.federation import DEPLOYMENTS, PODS, Federation, put, raw_put
 

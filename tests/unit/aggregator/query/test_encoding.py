@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federator.aggregator.serve.encoding import EVENTS, OBJECT, OBJECTS, PREVIOUS
+from federator.aggregator.query.encoding import EVENTS, OBJECT, OBJECTS, PREVIOUS
 from federator.v1 import inventory_pb2
 
 
