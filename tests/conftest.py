@@ -43,20 +43,61 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     return {"loop": looptime.new_event_loop if item.get_closest_marker("looptime") else asyncio.new_event_loop}
 
 
+_SESSION = "control planes of the session"
+
+_ON_CONTROL_PLANES = (
+    "tests/integration/federation",
+    "tests/integration/federation/test_secrets.py",
+    "tests/integration/federation/test_tls.py",
+    "tests/robustness/test_fault_run.py",
+    "tests/robustness/test_watch_checks.py",
+    "tests/integration/deploy",
+    _SESSION,
+)
+"""Scopes whose tests start control planes, in their order; those of the last one run until their worker ends."""
+
+
+def _scope(nodeid: str) -> str:
+    """What is dealt out as a whole: what shares control planes, and else a file."""
+    file = nodeid.split("::", 1)[0]
+    if file in _ON_CONTROL_PLANES:
+        return file
+    match file.split("/"):
+        case ["tests", "integration", ("agent" | "cache" | "cli" | "testbed"), *_]:
+            return _SESSION
+        case ["tests", "integration", ("deploy" | "federation") as folder, *_]:
+            return f"tests/integration/{folder}"
+        case _:
+            return file
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals out tests by file, but those that share control planes all to one worker."""
+    """Deals out tests by scope. While there is other work, one worker at a time has control planes.
+
+    Those tests wait most of the time, for controllers, kills and restarts; the others keep a core busy. Next to each
+    other both are done sooner than one kind after the other, and control planes of two scopes do not fight for cores.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByControlPlanes(LoadScopeScheduling):  # type: ignore[misc]
+    class OneOnControlPlanes(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            match file.split("/"):
-                case ["tests", "integration", ("cache" | "cli" | "testbed"), *_]:
-                    return "control planes of the session"
-                case ["tests", "integration", folder, *_]:
-                    return folder
-                case _:
-                    return file
+            return _scope(nodeid)
 
-    return ByControlPlanes(config, log)
+        def _assign_work_unit(self, node: Any) -> None:
+            self.workqueue.move_to_end(self._next(node), last=False)
+            super()._assign_work_unit(node)
+
+        def _next(self, node: Any) -> str:
+            others = (units for other, units in self.assigned_work.items() if other is not node)
+            taken = any(
+                scope in _ON_CONTROL_PLANES and not all(tests.values())
+                for units in others
+                for scope, tests in units.items()
+            )
+            on = [scope for scope in _ON_CONTROL_PLANES if scope in self.workqueue]
+            off = [scope for scope in self.workqueue if scope not in _ON_CONTROL_PLANES]
+            wanted: list[str] = (off or on) if taken else (on or off)
+            return wanted[0]
+
+    return OneOnControlPlanes(config, log)

@@ -9,6 +9,13 @@ MANAGED_BY = "federator-testbed"
 
 _CREATED = "2026-01-01T00:00:00Z"
 
+_SOON = {
+    f"{stage}.stage.kwok.x-k8s.io/{when}": duration
+    for stage in ("pod-create", "pod-ready")
+    for when, duration in (("delay", "100ms"), ("jitter-delay", "500ms"))
+} | {"pod-delete.stage.kwok.x-k8s.io/delay": "100ms"}
+"""Annotations of pods: kwok lets each step of their lives take up to half a second instead of up to five."""
+
 
 def labels(app: str, *, version: str = "1.0.0", track: str = "stable") -> dict[str, str]:
     """The labels of one application's objects."""
@@ -41,7 +48,7 @@ def deployment(namespace: str, name: str, *, replicas: int, version: str = "1.0.
             "replicas": replicas,
             "selector": {"matchLabels": {"app.kubernetes.io/instance": name}},
             "template": {
-                "metadata": {"labels": labels(name, version=version)},
+                "metadata": {"labels": labels(name, version=version), "annotations": dict(_SOON)},
                 # Nothing has to be wound up; with the default, each pod would take half a minute to go.
                 "spec": {"terminationGracePeriodSeconds": 1, "containers": [container(name, version)]},
             },

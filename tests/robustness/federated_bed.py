@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from federator.api.cluster import ClusterState
 from federator.testing.federation import Federation
@@ -20,6 +24,28 @@ _BACK_WITHIN = 180.0
 """Seconds in which everything is LIVE again after a run that broke off."""
 
 
+_ROOT = Path(__file__).parents[2]
+
+
+class SpecialFederation(Federation):
+    """A federation whose aggregator is a module of the tests, which takes what `federator` does, and more."""
+
+    module: ClassVar[str]
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        if name != "aggregator":
+            super()._launch(name, *arguments)
+            return
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
+        self._processes[name] = self._group.launch(
+            name,
+            [sys.executable, "-m", self.module, *arguments],
+            log=self.folder / f"{name}.log",
+            folder=self.folder,
+            environment=environment | {"PYTHONPATH": str(_ROOT)},
+        )
+
+
 class FederatedBed:
     """A testbed and a federation over it. Belongs to no event loop.
 
@@ -30,11 +56,22 @@ class FederatedBed:
         substitutes: agents of the same clusters that push to the same aggregator, none of them started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[Federation] = Federation, *, aggregator_arguments: Sequence[str] = ()) -> None:
+        """Describes it.
+
+        Args:
+            kind: of the federation.
+            aggregator_arguments: further arguments of its aggregator.
+        """
         self.folder = Path(tempfile.mkdtemp(prefix="federator-faults-"))
         (self.folder / "federation").mkdir()
         self.bed = Testbed(CLUSTERS, folder=self.folder / "clusters")
-        self.federation = Federation(self.bed.kubeconfig, CLUSTERS, folder=self.folder / "federation")
+        self.federation = kind(
+            self.bed.kubeconfig,
+            CLUSTERS,
+            folder=self.folder / "federation",
+            aggregator_arguments=aggregator_arguments,
+        )
         self.substitutes = Federation(self.bed.kubeconfig, CLUSTERS, folder=self.folder / "federation")
 
     async def start(self) -> None:

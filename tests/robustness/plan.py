@@ -10,8 +10,11 @@ import msgspec
 
 CLUSTERS = ("ap-1", "eu-1", "us-1")
 
-LONG_PAUSE = 13.0
-"""Seconds: longer than the ten after which an aggregator takes a silent agent for gone."""
+SILENCE = 10.0
+"""Seconds after which an aggregator takes a silent agent for gone: two heartbeats, by default."""
+
+_LONG_PAUSE = 1.3
+"""Silences that a long pause has more than a short one."""
 
 _SECOND_FAULT = 0.6
 """Share of rounds with two faults."""
@@ -101,17 +104,24 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         return f"round {self.number}: {faults}; a late watch at {self.late_watch_at:g} s"
 
 
-def draw(seed: int, rounds: int, *, first: int = 0) -> Iterator[Round]:
-    """Draws rounds. Each depends on the seed and its number alone, so that one can be repeated without the others."""
+def draw(seed: int, rounds: int, *, first: int = 0, silence: float = SILENCE) -> Iterator[Round]:
+    """Draws rounds. Each depends on the seed and its number alone, so that one can be repeated without the others.
+
+    Args:
+        seed: of the run.
+        rounds: how many.
+        first: number of the first one.
+        silence: seconds after which the aggregator takes a silent agent for gone; long pauses are longer.
+    """
     for number in range(first, first + rounds):
-        yield _round(seed, number)
+        yield _round(seed, number, silence)
 
 
-def _round(seed: int, number: int) -> Round:
+def _round(seed: int, number: int, silence: float) -> Round:
     source = random.Random(f"{seed} {number}")
-    faults = [_fault(source)]
+    faults = [_fault(source, silence)]
     if source.random() < _SECOND_FAULT:
-        while (second := _fault(source)).group == faults[0].group:
+        while (second := _fault(source, silence)).group == faults[0].group:
             pass
         # Half of the pairs at the same moment.
         if source.random() < 0.5:
@@ -127,14 +137,14 @@ def _round(seed: int, number: int) -> Round:
     )
 
 
-def _fault(source: random.Random) -> Fault:
+def _fault(source: random.Random, silence: float) -> Fault:
     (role,) = source.choices(tuple(Role), weights=(3, 1, 2, 4, 4))
     (kind,) = source.choices(tuple(Kind), weights=(4, 3, 3, 2 if role is Role.AGENT else 0))
     if role is Role.ETCD and kind is Kind.RESTART:
         role = Role.CONTROL_PLANE  # in order means the apiserver first
     seconds = source.uniform(0.2, 6)
     if kind is Kind.PAUSE and source.random() < 0.4:
-        seconds += LONG_PAUSE
+        seconds += _LONG_PAUSE * silence
     return Fault(
         at=round(source.uniform(0.5, 5), 1),
         kind=kind,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.robustness.fault_run import FaultRun, RoundReport
-from tests.robustness.federated_bed import FederatedBed
+from tests.robustness.federated_bed import FederatedBed, SpecialFederation
+from tests.robustness.hasty_aggregator import HEARTBEAT
 from tests.robustness.plan import Fault, Kind, Role, Round, draw
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
@@ -19,9 +20,15 @@ SEED = 1907
 ROUNDS = 3
 
 
+class HastyFederation(SpecialFederation):
+    """One that soon tells that an agent is gone: tests and rounds wait for that."""
+
+    module = "tests.robustness.hasty_aggregator"
+
+
 @pytest.fixture(scope="module")
 def standing() -> Iterator[FederatedBed]:
-    subject = FederatedBed()
+    subject = FederatedBed(HastyFederation)
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         try:
             runner.run(subject.start())
@@ -57,7 +64,7 @@ async def test_the_aggregator_killed_under_load_loses_nothing_and_its_watches_go
 
 
 async def test_a_few_rounds_of_a_fixed_seed_find_no_difference(subject: FederatedBed) -> None:
-    reports = await FaultRun(subject).run(list(draw(SEED, ROUNDS)))
+    reports = await FaultRun(subject).run(list(draw(SEED, ROUNDS, silence=2 * HEARTBEAT)))
     assert [report.difference for report in reports] == [""] * ROUNDS
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import random
 import sys
 import time
@@ -24,9 +23,8 @@ from federator.api.cluster import ClusterState
 from federator.client import Event, EventType, InventoryClient
 from federator.errors import AggregatorUnreachable, FederatorError
 from federator.observability.logs import configure_logging
-from federator.testing.federation import Federation
 from tests.integration.federation.truth import all_types, assert_equal
-from tests.robustness.federated_bed import FederatedBed
+from tests.robustness.federated_bed import FederatedBed, SpecialFederation
 from tests.robustness.inflict import inflict
 from tests.robustness.plan import CLUSTERS, Fault, Kind, Role, Round
 from tests.robustness.vigil import Vigil
@@ -70,31 +68,18 @@ _REPLAYS = 40
 _LARGE_AT = (0.2, 0.6)
 """Parts of the run after which large objects change."""
 
-_ROOT = Path(__file__).parents[2]
-
 Tell = Callable[[str], None]
 
 
-class ForgetfulFederation(Federation):
+class ForgetfulFederation(SpecialFederation):
     """A federation whose aggregator forgets early and keeps a journal."""
+
+    module = "tests.robustness.watch_checks.aggregator_process"
 
     @property
     def journal(self) -> Path:
         """What its ledger did."""
         return self.folder / "state" / JOURNAL
-
-    def _launch(self, name: str, *arguments: str) -> None:
-        if name != "aggregator":
-            super()._launch(name, *arguments)
-            return
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
-        self._processes[name] = self._group.launch(
-            name,
-            [sys.executable, "-m", "tests.robustness.watch_checks.aggregator_process", *arguments],
-            log=self.folder / f"{name}.log",
-            folder=self.folder,
-            environment=environment | {"PYTHONPATH": str(_ROOT)},
-        )
 
 
 class WatchBed(FederatedBed):
@@ -103,14 +88,7 @@ class WatchBed(FederatedBed):
     federation: ForgetfulFederation
 
     def __init__(self) -> None:
-        super().__init__()
-        self.federation.close()
-        self.federation = ForgetfulFederation(
-            self.bed.kubeconfig,
-            CLUSTERS,
-            folder=self.folder / "federation",
-            aggregator_arguments=_AGGREGATOR_OPTIONS,
-        )
+        super().__init__(ForgetfulFederation, aggregator_arguments=_AGGREGATOR_OPTIONS)
 
     async def start(self) -> None:
         """As the base class says."""

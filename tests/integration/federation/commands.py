@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from federator.testing.process_group import Process, ProcessGroup
+from tests.integration.federation.forked import run_forked
 
 TIMEOUT = 60.0
 """Seconds for one command on a busy machine; a command that waits for ever fails its test by this."""
@@ -46,8 +48,7 @@ def refused(*arguments: str | Path, code: int = 2, said: Sequence[str]) -> Case:
 
 async def federator(*arguments: str | Path, server: str = "", **variables: str) -> Output:
     """Runs a command to its end, without settings from this process's environment."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")} | variables
-    environment |= {"FEDERATOR_SERVER": server} if server else {}
+    environment = _environment(server) | variables
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -76,7 +77,7 @@ async def assert_refused(*cases: Case, server: str = "") -> None:
     async def run(case: Case) -> str | None:
         async with turns:
             try:
-                output = await federator(*case.arguments, server=server)
+                output = await _forked(*case.arguments, server=server)
             except TimeoutError:
                 return f"{case.arguments}: still running"
         errors = [line for line in output.err.splitlines() if line.startswith("Error: ")]
@@ -91,13 +92,25 @@ async def assert_refused(*cases: Case, server: str = "") -> None:
     assert not failures, "\n".join(failures)
 
 
+async def _forked(*arguments: str | Path, server: str) -> Output:
+    """As `federator`, for commands of which there are many: most of the time of each would go into its imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        code = await run_forked(list(map(str, arguments)), _environment(server), out=out, err=err, timeout=TIMEOUT)
+        return Output(code, *await asyncio.to_thread(lambda: (out.read_text(), err.read_text())))
+
+
+def _environment(server: str) -> dict[str, str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
+    return environment | ({"FEDERATOR_SERVER": server} if server else {})
+
+
 def launch(group: ProcessGroup, folder: Path, *arguments: str) -> Process:
     """Starts a command that runs until it is stopped; its log is `<command>.log` in the folder."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
     return group.launch(
         arguments[0],
         [sys.executable, "-m", "federator", *arguments],
         log=folder / f"{arguments[0]}.log",
         folder=folder,
-        environment=environment,
+        environment=_environment(""),
     )

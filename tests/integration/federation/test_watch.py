@@ -150,7 +150,7 @@ async def _previous(
 
 
 async def _settled(fed: InventoryClient, resources: tuple[str, ...] = TYPES) -> dict[ObjectKey, int]:
-    """What List holds once nothing has changed for four seconds and nobody is behind."""
+    """What List holds once nothing has changed for two seconds and nobody is behind."""
     async with asyncio.timeout(90):
         last: dict[ObjectKey, int] | None = None
         while True:
@@ -159,7 +159,7 @@ async def _settled(fed: InventoryClient, resources: tuple[str, ...] = TYPES) -> 
             if now is not None and now == last:
                 return now
             last = now
-            await asyncio.sleep(4)
+            await asyncio.sleep(2)
 
 
 async def _revisions(

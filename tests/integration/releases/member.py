@@ -72,7 +72,7 @@ def release_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def is_release_before(federation: Federation, name: str) -> bool:
     """Whether a process was started as the release before."""
     environment = Path(f"/proc/{federation.processes[name].pid}/environ").read_bytes()
-    return os.fsencode(previous_release.wheel()) in environment
+    return os.fsencode(previous_release.program()) in environment
 
 
 async def listening(federation: Federation) -> None:

@@ -50,7 +50,7 @@ async def test_the_release_before_is_what_runs() -> None:
     )
     out, _ = await process.communicate()
     path, version = out.decode().split()
-    assert Path(path).is_relative_to(previous_release.wheel())
+    assert Path(path).is_relative_to(previous_release.program())
     assert previous_release.wheel().name.startswith(f"federator-{version}-")
 
 
