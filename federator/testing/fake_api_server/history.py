@@ -69,7 +69,7 @@ class History:
     """Objects and how they came to be.
 
     Promises: each write has the next revision; what was listed at a revision lists the same again until that revision
-    is compacted; listeners are called after each write, inside it.
+    is compacted; listeners are called after each write, inside it, with its type, or with None after anything else.
 
     Attributes:
         revision: of the newest write.
@@ -81,7 +81,7 @@ class History:
         self.revision = 0
         self.compacted = 0
         self.losing = False
-        self.listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[GroupResource | None], None]] = []
         self._limit = limit
         self._events: list[Event] = []
         self._entries: dict[GroupResource, dict[str, list[_Entry]]] = {}
@@ -114,7 +114,7 @@ class History:
         self._events.append(Event(self.revision, group_resource, key, old, new, deleted, self.losing))
         if len(self._events) > 2 * self._limit:
             self.compact(keep=self._limit)
-        self.notify()
+        self.notify(group_resource)
         return new.obj
 
     def events(self, after: int, until: int) -> list[Event]:
@@ -156,10 +156,10 @@ class History:
         self.revision = revision
         self.notify()
 
-    def notify(self) -> None:
-        """Tells the listeners."""
+    def notify(self, written: GroupResource | None = None) -> None:
+        """Tells the listeners: of a write to a type, or that anything may have changed."""
         for listener in list(self.listeners):
-            listener()
+            listener(written)
 
 
 def _copied(

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from federator.api.selector import FieldSelector, LabelSelector, read_field
+from federator.api.field_path import read_field
+from federator.api.selector import FieldSelector, LabelSelector
 from federator.errors import MalformedSelector
 from federator.testing.fake_api_server.served_type import ServedType
 from federator.testing.fake_api_server.status import ApiError, Json, bad_request, internal, invalid

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from federator.api.resource import GroupResource
 from federator.testing.fake_api_server import access, discovery, http, list_options, routes
 from federator.testing.fake_api_server.connection import Connection
 from federator.testing.fake_api_server.faults import Answer, BadObject, Cut, Delay, How, RawReply, Rewrite
@@ -73,9 +74,9 @@ class Service:
         revision = self._store.history.revision
         return revision if self._behind is None else min(self._behind, revision)
 
-    def _written(self) -> None:
+    def _written(self, written: GroupResource | None = None) -> None:
         for watch in self._watches.values():
-            watch.wake()
+            watch.tell(written)
         self._notify()
 
     def _notify(self) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from federator.api.resource import GroupResource
 from federator.testing.fake_api_server.faults import BookmarkVersion, ErrorEvent, How
 from federator.testing.fake_api_server.history import Event, History, Version
 from federator.testing.fake_api_server.list_options import ListOptions
@@ -55,6 +56,7 @@ class OpenWatch:
         self.request = request
         self.served = served
         self.position = options.revision
+        self._group_resource = served.group_resource
         self._asked = self.position
         self._options = options
         self._history = history
@@ -129,6 +131,16 @@ class OpenWatch:
         self._idle = False
         self._wake.set()
 
+    def tell(self, written: GroupResource | None) -> None:
+        """Has it look for new events, after a write to a type, or (None) where anything may have changed.
+
+        Of another type it has nothing to show, and is not woken for that: most writes are of another type.
+        """
+        if written is None or written == self._group_resource or not self._idle or self._orders:
+            self.wake()
+        else:
+            self.position = max(self.position, self._visible())
+
     def client_gone(self) -> None:
         """Has it end, because nobody listens."""
         self._gone = True
@@ -164,7 +176,7 @@ class OpenWatch:
         if initial is False:
             return
         revision = self.position
-        states = self._history.at(self.served.group_resource, revision)
+        states = self._history.at(self._group_resource, revision)
         # Newest first: the initial events promise no order, and this is the one that catches who relies on it.
         for _, version in sorted(states, key=lambda state: -state[1].revision):
             if self._options.selection.contains(version.obj):
@@ -226,7 +238,7 @@ class OpenWatch:
         self.position = max(self.position, until)
 
     def _event(self, event: Event) -> bytes | None:
-        if event.group_resource != self.served.group_resource or event.lost:
+        if event.group_resource != self._group_resource or event.lost:
             return None
         contains = self._options.selection.contains
         before = event.old is not None and contains(event.old.obj)

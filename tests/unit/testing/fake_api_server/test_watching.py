@@ -196,6 +196,25 @@ async def test_a_restored_store_goes_back_and_open_watches_wait(server: FakeApiS
             await stream.rest()
 
 
+async def test_a_write_to_another_type_is_passed_over(server: FakeApiServer, client: Client) -> None:
+    async with client.watch(resourceVersion=server.resource_version, allowWatchBookmarks="true") as stream:
+        watch = await server.wait_for_watch("configmaps")
+        await server.wait_until_sent()
+        server.put("secrets", "b")
+        assert (watch.up_to_date, watch.position) == (True, int(server.resource_version)), "it was not woken for that"
+        server.put("configmaps", "a")
+        assert not watch.up_to_date
+        server.put("secrets", "c")
+        backup = server.snapshot()
+        await server.wait_until_sent()
+        assert (watch.up_to_date, watch.position) == (True, int(server.resource_version))
+        server.put("secrets", "d")
+        server.restore(backup)
+        server.put("configmaps", "x")  # under the resourceVersion that d had
+        server.put("configmaps", "y")
+        assert await stream.take(2) == ["ADDED a", "ADDED y"]
+
+
 async def test_a_replica_may_lag(server: FakeApiServer, client: Client) -> None:
     server.put("configmaps", "a")
     async with server.replica() as second, client_of(second) as other:
