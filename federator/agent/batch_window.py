@@ -63,6 +63,6 @@ class BatchWindow:
             rate = 0.0 if math.isinf(passed) else (changes - self._changes) / passed
             self._rate += weight * (rate - self._rate)
             self._changes, self._looked_at = changes, now
-        if waiting >= self._items:
+        if waiting >= self._items or self._rate <= CALM:
             return 0.0
         return max(0.0, self._sent_at + self.seconds - now)

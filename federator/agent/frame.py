@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from federator.api.cluster import TypeState
@@ -192,13 +190,14 @@ class Frame(msgspec.Struct, frozen=True):
             resource_type = resource_type_to_proto(self.type)
         match self.content:
             case Deltas(changes, low_water, is_replayed):
-                deltas = ingest_pb2.Deltas(
-                    type=resource_type,
-                    deltas=map(_delta, changes),
-                    resource_version=low_water,
-                    replayed=is_replayed,
-                )
-                return ingest_pb2.PushRequest(sequence=self.sequence, deltas=deltas)
+                message = ingest_pb2.PushRequest(sequence=self.sequence)
+                deltas = message.deltas
+                deltas.type.CopyFrom(resource_type)
+                deltas.resource_version = low_water
+                deltas.replayed = is_replayed
+                for change in changes:
+                    _fill_delta(deltas.deltas.add(), change)
+                return message
             case Bookmark(version, digest):
                 bookmark = ingest_pb2.Bookmark(type=resource_type, resource_version=version, digest=_digest(digest))
                 return ingest_pb2.PushRequest(sequence=self.sequence, bookmark=bookmark)
@@ -220,8 +219,11 @@ class Frame(msgspec.Struct, frozen=True):
                 )
                 return ingest_pb2.PushRequest(sequence=self.sequence, state_items=listed)
             case SnapshotItems(changes):
-                items = ingest_pb2.SnapshotItems(type=resource_type, objects=_objects(changes))
-                return ingest_pb2.PushRequest(sequence=self.sequence, snapshot_items=items)
+                message = ingest_pb2.PushRequest(sequence=self.sequence)
+                message.snapshot_items.type.CopyFrom(resource_type)
+                for change in changes:
+                    _fill_object(message.snapshot_items.objects.add(), change)
+                return message
             case SnapshotEnd(version, left_out):
                 end = ingest_pb2.SnapshotEnd(
                     type=resource_type, resource_version=version, left_out=map(_name, left_out)
@@ -241,22 +243,19 @@ def _name(key: str) -> ingest_pb2.ObjectName:
     return ingest_pb2.ObjectName(namespace=namespace, name=name)
 
 
-def _objects(changes: Iterable[Change]) -> Iterable[ingest_pb2.PushedObject]:
-    return (_object(change) for change in changes)
+# Both fill in place: a message that is given to another's constructor is copied, with its body.
 
 
-def _delta(change: Change) -> ingest_pb2.Delta:
+def _fill_delta(delta: ingest_pb2.Delta, change: Change) -> None:
     is_gone = change.body is None
-    operation = ingest_pb2.Delta.OPERATION_DELETE if is_gone else ingest_pb2.Delta.OPERATION_PUT
-    return ingest_pb2.Delta(operation=operation, object=_object(change))
+    delta.operation = ingest_pb2.Delta.OPERATION_DELETE if is_gone else ingest_pb2.Delta.OPERATION_PUT
+    _fill_object(delta.object, change)
 
 
-def _object(change: Change) -> ingest_pb2.PushedObject:
-    return ingest_pb2.PushedObject(
-        namespace=change.namespace,
-        name=change.name,
-        uid=change.uid,
-        resource_version=change.resource_version,
-        content_hash=change.content_hash,
-        body=change.body or b"",
-    )
+def _fill_object(pushed: ingest_pb2.PushedObject, change: Change) -> None:
+    pushed.namespace = change.namespace
+    pushed.name = change.name
+    pushed.uid = change.uid
+    pushed.resource_version = change.resource_version
+    pushed.content_hash = change.content_hash
+    pushed.body = change.body or b""

@@ -242,9 +242,9 @@ class Informers:
     def _look(self) -> None:
         """Judges each type, and reports what was found."""
         now = asyncio.get_running_loop().time()
-        self._hurry_after_outage(now)
-        for running in self._running.values():
-            status = running.informer.status()
+        looked = [(running, running.informer.status()) for running in self._running.values()]
+        self._hurry_after_outage(looked, now)
+        for running, status in looked:
             if running.informer.has_synced() or status.error:
                 verdict = self._judge(status, now)
             else:
@@ -254,7 +254,8 @@ class Informers:
                     self._tell(running.resource_type, *verdict)
                 running.state, running.reason = verdict
                 self._outbox.report(running.resource_type, running.state, running.reason)
-            is_not_found = isinstance(status.error, KubeStatusError) and status.error.code == HTTPStatus.NOT_FOUND
+            error = status.error
+            is_not_found = isinstance(error, KubeStatusError) and error.code == HTTPStatus.NOT_FOUND
             if is_not_found and not running.is_not_found:
                 self._types_may_have_changed()
             running.is_not_found = is_not_found
@@ -265,27 +266,27 @@ class Informers:
             "type changed state", cluster=self._settings.cluster_id, type=str(resource_type), state=state, cause=reason
         )
 
-    def _hurry_after_outage(self, now: float) -> None:
+    def _hurry_after_outage(self, looked: Sequence[tuple[_Running, ReflectorStatus]], now: float) -> None:
         """Once an apiserver that answered nobody answers one type again, lets the others dial without waiting.
 
         Each would otherwise sit out a delay that has grown with the outage, up to a minute.
         """
         unreachable = [
-            running.informer
-            for running in self._running.values()
-            if isinstance(running.informer.status().error, MemberUnreachable)
+            (running.informer, status.error)
+            for running, status in looked
+            if isinstance(status.error, MemberUnreachable)
         ]
-        if unreachable and len(unreachable) == len(self._running):
+        if unreachable and len(unreachable) == len(looked):
             if not self._is_outage:
-                cause = str(unreachable[0].status().error)
-                log.warning("apiserver does not answer", cluster=self._settings.cluster_id, cause=cause)
+                _, cause = unreachable[0]
+                log.warning("apiserver does not answer", cluster=self._settings.cluster_id, cause=str(cause))
             self._is_outage, self._outage_seen_at = True, now
             return
         if self._is_outage:
             log.info("apiserver answers again", cluster=self._settings.cluster_id)
             self._is_outage = False
         if now - self._outage_seen_at < HURRY_FOR:
-            for informer in unreachable:
+            for informer, _ in unreachable:
                 informer.dial_soon()
 
     def _judge_first(self, running: _Running, status: ReflectorStatus, now: float) -> tuple[TypeState, str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -56,7 +57,7 @@ class Outbox:
         self._frame_bytes = frame_bytes
         self._queues: dict[GroupResource, TypeQueue] = {}
         self._turns: OrderedDict[GroupResource, TypeQueue] = OrderedDict()
-        self._in_flight: deque[tuple[TypeQueue, Frame]] = deque()
+        self._in_flight: deque[_Sent] = deque()
         self._bytes = 0
         self._in_flight_bytes = 0
         self._window_bytes = 0
@@ -123,8 +124,8 @@ class Outbox:
         queue = self._queues.get(resource_type.group_resource)
         if queue is None:
             queue = self._queues[resource_type.group_resource] = self._new_queue(resource_type, None)
-        queue.report(TypeStatus(state, reason))
-        self._queued(queue)
+        if queue.report(TypeStatus(state, reason)):
+            self._queued(queue)
 
     def is_retired(self, resource: GroupResource) -> bool:
         """Whether it was reported that a type is gone or not collected."""
@@ -170,7 +171,7 @@ class Outbox:
             queue.has_plans = has_plans
             if snapshot_all or queue.is_snapshot_open:
                 queue.await_list(is_known=not snapshot_all)
-        for queue, frame in reversed(self._in_flight):
+        for queue, frame, _ in reversed(self._in_flight):
             if queue.takes_changes:  # else a list is awaited, which knows better than whatever was in flight
                 queue.put_back(frame.content)
         self._counts["resent_frames"] += len(self._in_flight)
@@ -221,29 +222,31 @@ class Outbox:
         _, queue = self._turns.popitem(last=False)
         self._sequence += 1
         content = queue.take(min(self._frame_bytes, room), self._sequence)
-        self._queued(queue)
+        self._note(queue)
         assert content is not None, "only queues with content have turns"
         if isinstance(content, SnapshotBegin | StateBuckets | StateItems):
             self._awaited[self._sequence] = queue
         elif isinstance(content, SnapshotEnd):
             self.has_released = True
         frame = Frame(self._sequence, queue.type, content)
-        self._in_flight.append((queue, frame))
-        self._in_flight_bytes += frame.size
+        size = frame.size
+        self._in_flight.append(_Sent(queue, frame, size))
+        self._in_flight_bytes += size
         self._counts["frames"] += 1
-        self._counts["bytes"] += frame.size
+        self._counts["bytes"] += size
         return frame
 
     def acknowledge(self, sequence: int) -> None:
         """Everything up to a sequence is durable."""
         self._acknowledged = max(self._acknowledged, sequence)
-        while self._in_flight and self._in_flight[0][1].sequence <= sequence:
-            queue, frame = self._in_flight.popleft()
-            self._in_flight_bytes -= frame.size
+        while self._in_flight and self._in_flight[0].frame.sequence <= sequence:
+            queue, frame, size = self._in_flight.popleft()
+            self._in_flight_bytes -= size
             queue.acknowledge(frame.content)
-            if queue.is_retired and not queue and self._queues.get(queue.type.group_resource) is queue:
-                del self._queues[queue.type.group_resource]
-        self._changed.set()
+            if queue.is_retired and not queue and self._queues.get(queue.resource) is queue:
+                del self._queues[queue.resource]
+        if self._turns:  # else there is room for nothing
+            self._changed.set()
 
     def planned(self, sequence: int, plan: int) -> None:
         """The other side says how the snapshot that began with a frame goes on."""
@@ -266,13 +269,15 @@ class Outbox:
 
     def refused(self, sequence: int, key: str) -> None:
         """The other side has refused an object of a frame that is in flight."""
-        refusing = ((queue, frame) for queue, frame in self._in_flight if frame.sequence == sequence)
-        queue, frame = next(refusing, (None, None))
-        if queue is None or frame is None:
+        refused = next((sent for sent in self._in_flight if sent.frame.sequence == sequence), None)
+        if refused is None:
             return
-        later = [newer.content for other, newer in self._in_flight if other is queue and newer.sequence > sequence]
+        queue = refused.queue
+        later = [
+            sent.frame.content for sent in self._in_flight if sent.queue is queue and sent.frame.sequence > sequence
+        ]
         if not any(isinstance(one, Deltas) and any(change.key == key for change in one.changes) for one in later):
-            queue.refuse(frame.content, key)
+            queue.refuse(refused.frame.content, key)
 
     def recheck(self, resource: GroupResource) -> None:
         """What was sent of a type does not add up to what is stored: has it compared."""
@@ -299,9 +304,12 @@ class Outbox:
     @property
     def waiting(self) -> int:
         """Entries that could be taken, where nothing but changes and markers waits; -1 where a listing does."""
-        if any(queue.holds_list for queue in self._turns.values()):
-            return -1
-        return sum(map(len, self._turns.values()))
+        waiting = 0
+        for queue in self._turns.values():
+            if queue.holds_list:
+                return -1
+            waiting += len(queue)
+        return waiting
 
     def left_out(self) -> Mapping[GroupResource, Sequence[str]]:
         """Keys of objects that were refused or cannot be sent, and are not compared: the first ten of each type."""
@@ -378,16 +386,28 @@ class Outbox:
             queue.request_list()
 
     def _queued(self, queue: TypeQueue) -> None:
+        """Takes note of what was put into a queue, or dropped from it, and ends the wait of whoever sends."""
+        self._note(queue)
+        self._changed.set()
+
+    def _note(self, queue: TypeQueue) -> None:
         """Takes note of what a queue holds now."""
         self._bytes += queue.bytes - queue.counted_bytes
         queue.counted_bytes = queue.bytes
         if queue.needs_hashing and queue not in self._unhashed:
             self._unhashed.append(queue)
         if queue.can_take:
-            self._turns.setdefault(queue.type.group_resource, queue)
+            self._turns.setdefault(queue.resource, queue)
         else:
-            self._turns.pop(queue.type.group_resource, None)
-        self._changed.set()
+            self._turns.pop(queue.resource, None)
+
+
+class _Sent(NamedTuple):
+    """A frame in flight, and its size."""
+
+    queue: TypeQueue
+    frame: Frame
+    size: int
 
 
 class TypeSink:

@@ -17,13 +17,13 @@ import structlog
 from federator._aio.task_group import task_group
 from federator.agent.batch_window import BatchWindow
 from federator.agent.frame import Deltas, Frame, SnapshotEnd
-from federator.agent.memory import give_back
 from federator.agent.outbox import Outbox
 from federator.agent.settings import AgentSettings
 from federator.agent.type_queue import MAX_CHANGES
 from federator.api.key import local_key
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import AggregatorUnreachable, ClusterRemoved, FederatorError, SessionRefused
+from federator.observability.heap import give_back
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
 from federator.wire.dictionary import dictionary_from_proto
 from federator.wire.digest import PROTOCOL
@@ -64,6 +64,9 @@ MAX_DOUBLINGS = 16
 
 SILENT_BEATS = 3
 """Heartbeats the aggregator may miss before the session is given up; it sends them even while its disk is slow."""
+
+RESCHEDULE_BEATS = 0.1
+"""Heartbeats between two moves of that deadline: each acknowledgement would pay for a timer otherwise."""
 
 Proof = tuple[GroupResource, float]
 
@@ -169,6 +172,7 @@ class Pusher:
         self._status = PusherStatus(PusherState.CONNECTING)
         self._told_reason = ""
         self._gives_back_at = -math.inf
+        self._is_beat_due = False
         self._described: set[ResourceType] | None = None  # None where nobody would remember
         self._proofs_told: dict[GroupResource, tuple[float, int]] = {}
         self._session_ends: Counter[str] = Counter()
@@ -295,16 +299,20 @@ class Pusher:
         name = f"push {self._settings.cluster_id}"
         async with task_group() as tasks:
             tasks.create_task(self._write(call, interval), name=f"{name} write")
-            tasks.create_task(self._read(call, interval * SILENT_BEATS), name=f"{name} read")
+            tasks.create_task(self._read(call, interval), name=f"{name} read")
 
     async def _write(self, call: PushCall, interval: float) -> None:
         """The only writer of the stream: a call takes one write at a time."""
         loop = asyncio.get_running_loop()
-        next_beat = loop.time()
+        self._is_beat_due = True
+        timer: asyncio.TimerHandle | None = None
         try:
             while True:
-                if loop.time() >= next_beat:
-                    next_beat = loop.time() + interval
+                if self._is_beat_due:
+                    self._is_beat_due = False
+                    if timer is not None:
+                        timer.cancel()
+                    timer = loop.call_later(interval, self._beat)
                     await call.write(self._heartbeat())
                 if self._outbox.prepare():
                     await asyncio.sleep(0)
@@ -318,16 +326,25 @@ class Pusher:
                     await call.write(self._message(frame))
                     if isinstance(frame.content, Deltas):
                         self._window.sent(loop.time())
-                    if isinstance(frame.content, SnapshotEnd) and self._described is None:
-                        next_beat = loop.time()  # a type becomes LIVE: its proof shall be there with it
+                    elif isinstance(frame.content, SnapshotEnd) and self._described is None:
+                        self._is_beat_due = True  # a type becomes LIVE: its proof shall be there with it
                 elif self._stopping.is_set() and self._outbox.is_drained:
                     await call.done_writing()
                     return
                 else:
-                    await self._give_back(loop.time())
-                    await self._wait_changed(next_beat)
+                    if self._outbox.has_released:
+                        await self._give_back(loop.time())
+                    await self._outbox.wait_changed()
         except asyncio.InvalidStateError:
             return  # the call has ended; why, the reader is told
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _beat(self) -> None:
+        """Has a heartbeat written. A timer for all of them is cheaper than a deadline on each wait for a change."""
+        self._is_beat_due = True
+        self._outbox.wake()
 
     def _hold(self, now: float) -> float:
         """Seconds for which changes are held back; only changes ever are, and none of a session that is to end."""
@@ -337,17 +354,10 @@ class Pusher:
 
     async def _give_back(self, now: float) -> None:
         """Gives back what listings took, at rest, and now and then."""
-        if self._outbox.has_released and self._outbox.is_drained and now >= self._gives_back_at:
+        if self._outbox.is_drained and now >= self._gives_back_at:
             self._outbox.has_released = False
             self._gives_back_at = now + GIVE_BACK_INTERVAL
             await asyncio.to_thread(give_back)
-
-    async def _wait_changed(self, until: float) -> None:
-        try:
-            async with asyncio.timeout_at(until):
-                await self._outbox.wait_changed()
-        except TimeoutError:
-            return
 
     def _message(self, frame: Frame) -> ingest_pb2.PushRequest:
         message = frame.to_message(is_type_known=self._is_described(frame.type))
@@ -379,31 +389,39 @@ class Pusher:
                 heartbeat.proofs.add(group=resource.group, resource=resource.resource, age_ms=int(age * 1000))
         return ingest_pb2.PushRequest(heartbeat=heartbeat)
 
-    async def _read(self, call: PushCall, silence: float) -> None:
-        while True:
-            async with asyncio.timeout(silence):
+    async def _read(self, call: PushCall, interval: float) -> None:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as silence:
+            next_reschedule = 0.0
+            while True:
+                if (now := loop.time()) >= next_reschedule:
+                    next_reschedule = now + interval * RESCHEDULE_BEATS
+                    silence.reschedule(now + interval * SILENT_BEATS)
                 response = await _next(call)
-            if response is None:
-                if self._stopping.is_set():
-                    return
-                raise AggregatorUnreachable(self._settings.aggregator, "it ended the session")
-            match response.WhichOneof("frame"):
-                case "ack":
-                    self._outbox.acknowledge(response.ack.sequence)
-                case "nack":
-                    self._refused(response.nack)
-                case "dictionary":
-                    self._outbox.add_dictionary(dictionary_from_proto(response.dictionary))
-                case "snapshot_plan":
-                    self._outbox.planned(response.snapshot_plan.sequence, response.snapshot_plan.plan)
-                case "differing":
-                    self._take_differing(response.differing)
-                case "digest_mismatch":
-                    mismatch = response.digest_mismatch
-                    self._outbox.recheck(GroupResource(mismatch.group, mismatch.resource))
-                case "snapshot_request":
-                    for requested in response.snapshot_request.types:
-                        self._outbox.list_anew(GroupResource(requested.group, requested.resource))
+                if response is None:
+                    if self._stopping.is_set():
+                        return
+                    raise AggregatorUnreachable(self._settings.aggregator, "it ended the session")
+                self._take_response(response)
+
+    def _take_response(self, response: ingest_pb2.PushResponse) -> None:
+        match response.WhichOneof("frame"):
+            case "ack":
+                self._outbox.acknowledge(response.ack.sequence)
+            case "nack":
+                self._refused(response.nack)
+            case "dictionary":
+                self._outbox.add_dictionary(dictionary_from_proto(response.dictionary))
+            case "snapshot_plan":
+                self._outbox.planned(response.snapshot_plan.sequence, response.snapshot_plan.plan)
+            case "differing":
+                self._take_differing(response.differing)
+            case "digest_mismatch":
+                mismatch = response.digest_mismatch
+                self._outbox.recheck(GroupResource(mismatch.group, mismatch.resource))
+            case "snapshot_request":
+                for requested in response.snapshot_request.types:
+                    self._outbox.list_anew(GroupResource(requested.group, requested.resource))
 
     def _take_differing(self, differing: ingest_pb2.Differing) -> None:
         try:

@@ -83,6 +83,7 @@ class TypeQueue:
             spool: keeps the changes, too; None for nobody.
         """
         self.type = resource_type
+        self.resource = resource_type.group_resource
         self.is_retired = False
         self.is_awaiting_list = True
         self.bytes = 0
@@ -271,12 +272,12 @@ class TypeQueue:
         """Compresses anew what waits and was made with another dictionary than these."""
         for key, entry in self._entries.items():
             if isinstance(entry, Change) and entry.body and dictionary_of(entry.body) not in {0, *dictionary_ids}:
-                body = self._bodies.encode(self._bodies.decode(entry.body), self.type.group_resource)
+                body = self._bodies.encode(self._bodies.decode(entry.body), self.resource)
                 self._entries[key] = msgspec.structs.replace(entry, body=body)
                 self.bytes += len(body) - len(entry.body)
 
     def _put(self, obj: KubeObject, base: int = 0) -> Change:
-        return Change.put(obj, self._bodies.encode(obj.raw, self.type.group_resource), base)
+        return Change.put(obj, self._bodies.encode(obj.raw, self.resource), base)
 
     def _state(self, obj: KubeObject | Change) -> int:
         return state_hash(obj.content_hash, self.type.api_version, obj.uid)
@@ -320,21 +321,22 @@ class TypeQueue:
         """Everything up to this version is queued, only while the queue takes changes."""
         self._last_version = low_water
         if self._spool is not None and not self.is_snapshot_open:
-            self._spool.bookmark(self.type.group_resource, low_water)
+            self._spool.bookmark(self.resource, low_water)
 
-    def report(self, status: TypeStatus) -> None:
-        """Queues a change of state; an older one gives way if no change of an object lies between.
+    def report(self, status: TypeStatus) -> bool:
+        """Queues a change of state, and tells whether it is one; an older one gives way if no change lies between.
 
         That a type is gone or not collected supersedes everything else. That it is LIVE again says nothing while a
         list is awaited: the end of the snapshot will say it.
         """
         if status == self._status or (status.state is TypeState.LIVE and self.is_awaiting_list):
-            return
+            return False
         self._status = status
         if status.state in {TypeState.ABSENT, TypeState.NOT_COLLECTED}:
             self._clear()
             self.is_retired = True
         self._mark(status)
+        return True
 
     def await_list(self, *, is_known: bool = True) -> None:
         """Drops everything; only a new list can tell what is.
@@ -451,7 +453,7 @@ class TypeQueue:
     def acknowledge(self, content: Content) -> None:
         """What was taken is durable."""
         if self._spool is not None and isinstance(content, Deltas):
-            self._spool.acknowledged(self.type.group_resource, content.changes)
+            self._spool.acknowledged(self.resource, content.changes)
         if content is self._end_in_flight:
             self._end_in_flight = None
             self._settled_epoch = max(self._settled_epoch, self._listed_epoch)
@@ -486,4 +488,4 @@ class TypeQueue:
         self._entries.clear()
         self.bytes = 0
         if self._spool is not None:
-            self._spool.drop(self.type.group_resource)
+            self._spool.drop(self.resource)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from functools import partial
 from typing import Any
@@ -514,6 +515,58 @@ class TestBounds:
         box.outbox.report(PODS, TypeState.STALE, "r" * 50)
         for frame in box.take_all():
             assert frame.to_message().ByteSize() <= frame.size
+
+
+class TestWaitChanged:
+    """Whoever sends is woken for what it may do then, and not for what it has done itself: each wake-up costs CPU."""
+
+    async def is_woken(self, box: Box) -> bool:
+        waiting = asyncio.create_task(box.outbox.wait_changed())
+        await asyncio.sleep(0)
+        is_woken = waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return is_woken
+
+    async def test_a_change_ends_it_and_its_frame_and_acknowledgement_do_not(self) -> None:
+        box = Box()
+        await self.is_woken(box)
+        box.sink.upserted(pod("a", 2))
+        assert await self.is_woken(box)
+        (frame,) = box.take_all()
+        assert not await self.is_woken(box)
+        box.outbox.acknowledge(frame.sequence)
+        assert not await self.is_woken(box)
+
+    async def test_an_acknowledgement_ends_it_where_something_waits_for_room(self) -> None:
+        box = Box(frame_bytes=1000)
+        box.outbox.resume(3, snapshot_all=False, window_bytes=2000)
+        box.drain()
+        for number in range(100):
+            box.sink.upserted(pod(f"p{number:04}", 2))
+        await self.is_woken(box)
+        frames = box.take_all()
+        assert box.outbox.waiting
+        assert not await self.is_woken(box)
+        box.outbox.acknowledge(frames[-1].sequence)
+        assert await self.is_woken(box)
+
+    async def test_a_listing_that_is_dropped_unsent_ends_it_since_everything_is_taken_then(self) -> None:
+        box = Box(has_plans=True)
+        box.sink.replaced_all("5", [pod("a", 4)])
+        box.take_all()
+        await self.is_woken(box)
+        assert not box.outbox.is_drained, "the plan is awaited"
+        box.outbox.list_anew(PODS.group_resource)
+        assert await self.is_woken(box)
+
+    async def test_a_state_ends_it_only_when_it_is_another_one(self) -> None:
+        box = Box()
+        box.outbox.report(PODS, TypeState.STALE, "slow")
+        assert await self.is_woken(box)
+        box.outbox.report(PODS, TypeState.STALE, "slow")
+        assert not await self.is_woken(box)
+        assert box.outbox.waiting
 
 
 class Receiver:

@@ -292,6 +292,23 @@ async def test_a_gap_ends_the_session_and_the_next_one_goes_on_from_what_is_dura
     assert running.pusher.statistics()["nacks"] == {"SEQUENCE_GAP": 1}
 
 
+async def test_heartbeats_keep_their_time_while_changes_are_sent(address: str) -> None:
+    aggregator = Scripted()
+    aggregator.scripts = [aggregator.take]
+    running = Running(aggregator, address)
+    async with running.running():
+        await until(lambda: running.pusher.status().state is PusherState.OPEN)
+        running.sink.replaced_all("1", [])
+
+        def changed_until_ten_beats() -> bool:
+            running.sink.upserted(pod("a"))
+            return aggregator.kinds().count("heartbeat") >= 10
+
+        await until(changed_until_ten_beats)
+    assert aggregator.kinds().count("deltas") > 1
+    assert aggregator.sessions == 1, "acknowledgements are signs of life"
+
+
 async def test_a_wanted_listing_is_asked_of_the_informer_and_other_nacks_only_counted(address: str) -> None:
     aggregator = Scripted()
 

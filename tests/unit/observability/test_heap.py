@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import resource
-from federator.agent.memory import give_back
+from federator.observability.heap import give_back
 
 def resident() -> int:
     with open("/proc/self/statm") as statm:
