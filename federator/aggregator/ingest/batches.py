@@ -133,13 +133,15 @@ class BatchRun:
         Raises:
             SessionFenced, LedgerFull: from the ledger; the sequence is not durable then.
         """
-        last = _Draft(resource_type)
+        if not self._drafts:
+            await self._append(_Draft(resource_type), sequence)
+            return
+        resource, drafts = self._drafts.popitem()
+        last = drafts.pop()
+        if drafts:
+            self._drafts[resource] = drafts
         if self._drafts:
-            resource, drafts = self._drafts.popitem()
-            last = drafts.pop()
-            if drafts:
-                self._drafts[resource] = drafts
-        await self.flush()
+            await self.flush()
         await self._append(last, sequence)
 
     async def delete(self, resource_type: ResourceType, doomed: Iterable[Delete], origin: Origin = _LIVE) -> None:

@@ -30,7 +30,7 @@ from federator.aggregator.ingest.freshness_sink import FreshnessSink
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.ledger.records import ClusterRecord, TypeRecord
+from federator.aggregator.ledger.records import RESTARTED, ClusterRecord, TypeRecord
 from federator.api.cluster import LISTING_ANEW, ClusterID, ClusterState, TypeState, is_stand_in
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import (
@@ -158,7 +158,7 @@ class ClusterLifecycle:
         """Makes every member STALE: none has been heard by this process. Call it once, before serving."""
         for cluster_id, record in self._ledger.clusters().items():
             if record.state is not ClusterState.REMOVED:
-                await self._ledger.set_cluster_state(cluster_id, ClusterState.STALE, "aggregator restarted")
+                await self._ledger.set_cluster_state(cluster_id, ClusterState.STALE, RESTARTED)
         self._departures.recover()
 
     async def run(self) -> None:

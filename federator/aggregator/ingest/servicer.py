@@ -23,6 +23,7 @@ from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterRecord, TypeRecord
 from federator.api.cluster import ClusterID, TypeState
+from federator.api.label import check_cluster_labels
 from federator.api.resource import GroupResource
 from federator.errors import FederatorError, InvalidInput
 from federator.v1 import ingest_pb2, ingest_pb2_grpc
@@ -211,6 +212,8 @@ def _candidate(cluster_id: ClusterID, hello: ingest_pb2.Hello, end: _SessionEnd)
             raise InvalidInput(field, getattr(hello, field)[:_MAX_TEXT], f"1 to {_MAX_TEXT} characters")
     if len(hello.types) > MAX_TYPES:
         raise InvalidInput("types", len(hello.types), f"at most {MAX_TYPES}")
+    labels = dict(hello.labels)
+    check_cluster_labels(labels, field="labels")
     record = ClusterRecord(
         cluster_id,
         hello.cluster_uid,
@@ -220,6 +223,7 @@ def _candidate(cluster_id: ClusterID, hello: ingest_pb2.Hello, end: _SessionEnd)
         namespace=hello.namespace[:_MAX_TEXT],
         label_selector=hello.label_selector,
         agent_instance=hello.agent_instance,
+        labels=labels,
     )
     return Candidate(record, tuple(map(resource_type_from_proto, hello.types)), hello.replace, end)
 

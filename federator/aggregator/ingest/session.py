@@ -120,6 +120,8 @@ class Session:
         self._told = record.durable_sequence
         self._is_read = False
         self._is_committed = False
+        self._is_beat_due = False
+        self._beat: asyncio.TimerHandle | None = None
         self._readable = asyncio.Event()
         self._committable = asyncio.Event()
         self._sendable = asyncio.Event()
@@ -146,6 +148,8 @@ class Session:
         except _Ended:
             return
         finally:
+            if self._beat is not None:
+                self._beat.cancel()
             self._listings.close()
 
     def offer(self, dictionary: Dictionary) -> None:
@@ -283,8 +287,7 @@ class Session:
 
     async def _send(self) -> None:
         """The only writer of the stream; ends once everything that was read is acknowledged."""
-        loop = asyncio.get_running_loop()
-        next_beat = loop.time() + self._settings.heartbeat_interval
+        self._beat_later()
         while True:
             self._sendable.clear()
             is_last = self._is_committed  # looked at first: what is told below is then all there is
@@ -307,10 +310,19 @@ class Session:
                 for group, plural in wanted:
                     request.types.add(group=group, resource=plural)
                 await self._stream.write(ingest_pb2.PushResponse(snapshot_request=request))
-            if loop.time() >= next_beat:
-                next_beat = loop.time() + self._settings.heartbeat_interval
+            if self._is_beat_due:
+                self._beat_later()
                 await self._stream.write(ingest_pb2.PushResponse(heartbeat=ingest_pb2.Heartbeat()))
-            await _wait_until(self._sendable, next_beat)
+            await self._sendable.wait()
+
+    def _beat_later(self) -> None:
+        # A timer of its own: to wait for what is to be sent with a timeout would make one for each acknowledgement.
+        self._is_beat_due = False
+        self._beat = asyncio.get_running_loop().call_later(self._settings.heartbeat_interval, self._beat_now)
+
+    def _beat_now(self) -> None:
+        self._is_beat_due = True
+        self._sendable.set()
 
     def _answer(self, answer: ingest_pb2.PushResponse) -> None:
         self._answers.append(answer)
@@ -341,11 +353,3 @@ class Session:
 
 class _Ended(Exception):
     """The session was ended from outside, without an error."""
-
-
-async def _wait_until(event: asyncio.Event, deadline: float) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -37,11 +37,10 @@ class SessionCounts:
 
     def committed(self, resource_type: ResourceType, commit: Commit) -> None:
         """Counts the object changes of a commit."""
-        of_objects = [entry for entry in commit.entries if isinstance(entry, ObjectEntry)]
-        if of_objects:
-            cluster_id, name = of_objects[0].key.cluster_id, str(resource_type.group_resource)
-            for entry_type, number in Counter([entry.type for entry in of_objects]).items():
-                self.deltas[cluster_id, name, entry_type.name] += number
+        name = str(resource_type.group_resource)
+        for entry in commit.entries:
+            if isinstance(entry, ObjectEntry):
+                self.deltas[entry.key.cluster_id, name, entry.type.name] += 1
 
     def forget(self, cluster_id: ClusterID) -> None:
         """Drops what was counted of a cluster."""

@@ -8,9 +8,11 @@
 | dictionaries | a number, in the order in which they came | `Dictionary` |
 | clusters | ClusterID | ClusterRecord |
 | types | ClusterID, group, resource | TypeRecord |
+| transitions | the same, both empty for the cluster itself, and a revision | `TransitionRow` |
 | numbers | a name's text | its number |
 | names | a number | its name's parts: a ClusterID, or group and resource |
 | meta | `identity`, `position`, `oldest`, `migrated` | `Identity`, `Position`, a revision, a revision |
+| meta | `oldest-time` | the time of the entry at `oldest`, milliseconds since 1970 |
 | meta | `sums` | see `sums` |
 
 Every value starts with the xxh3-64 of its key and the rest, so that a record that was damaged, or stands at another
@@ -44,10 +46,11 @@ from federator.wire.body import Dictionary
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of all that this module describes; `migration` brings older ones here, newer ones are refused.
 
 1. No `deletions`, no `dictionaries`; object rows without indexed state (`ObjectRowV1`), larger heads (`HeadRowV1`).
+2. No `transitions`; heads and rows whose indexed state has no age and no kind of the owner.
 """
 
 _CHECKSUM_LENGTH = 8
@@ -60,6 +63,7 @@ PREFIX_LENGTH = _OBJECT_PREFIX.size
 _MAX_KEY = 511  # LMDB's bound
 _DIGEST_MARK = b"\xff"  # stands where the namespace's length would, which is at most 254 in a plain key
 _SEPARATOR = "\0"
+_NO_TYPE = GroupResource("", "")  # of a cluster's own transitions: every type has a name
 
 
 class ObjectRowV1(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -131,6 +135,14 @@ class HeadRow(Head, frozen=True, array_like=True, gc=False):
 
     namespace: str = ""
     name: str = ""
+
+
+class TransitionRow(msgspec.Struct, frozen=True, array_like=True):
+    """A Transition, without its revision (in the key)."""
+
+    since_ms: int
+    state: str
+    reason: str
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -254,6 +266,42 @@ def types_prefix(cluster_id: ClusterID) -> bytes:
     return cluster_text(cluster_id) + _SEPARATOR.encode()
 
 
+def transitions_prefix(cluster_id: ClusterID, resource: GroupResource | None) -> bytes:
+    """What the keys of one type's transitions, or of the cluster's own (None), start with, and no others."""
+    return type_key(cluster_id, resource or _NO_TYPE) + _SEPARATOR.encode()
+
+
+def transition_key(cluster_id: ClusterID, resource: GroupResource | None, revision: int) -> bytes:
+    """Key of a transition; those of one subject sort as their revisions do."""
+    return transitions_prefix(cluster_id, resource) + encode_revision(revision)
+
+
+def transition_subject(key: bytes) -> tuple[ClusterID, GroupResource | None]:
+    """Of what a transition is, from its key.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+    cluster_id, group, resource, _ = key[: -_REVISION.size].decode().split(_SEPARATOR)
+    named = GroupResource(group, resource)
+    return ClusterID(cluster_id), None if named == _NO_TYPE else named
+
+
+def transition_revision(key: bytes) -> int:
+    """Revision of a transition, from its key."""
+    return decode_revision(key[-_REVISION.size :])
+
+
+def is_of_same_subject(key: bytes, other: bytes) -> bool:
+    """Whether two keys are of transitions of one type or cluster."""
+    return key[: -_REVISION.size] == other[: -_REVISION.size]
+
+
+def moved_transition(key: bytes, revision: int) -> bytes:
+    """Key of the same transition at another revision."""
+    return key[: -_REVISION.size] + encode_revision(revision)
+
+
 def numbers(cluster: int, resource: int) -> Numbers:
     """The two numbers with the prefix they make."""
     return Numbers(cluster, resource, _OBJECT_PREFIX.pack(cluster, resource))
@@ -295,6 +343,7 @@ HEAD: Kind[HeadRow] = Kind(HeadRow)
 HEAD_V1: Kind[HeadRowV1] = Kind(HeadRowV1)
 CLUSTER: Kind[ClusterRecord] = Kind(ClusterRecord)
 TYPE: Kind[TypeRecord] = Kind(TypeRecord)
+TRANSITION: Kind[TransitionRow] = Kind(TransitionRow)
 NUMBER: Kind[int] = Kind(int)
 NAME: Kind[tuple[str, ...]] = Kind(tuple[str, ...])
 IDENTITY: Kind[Identity] = Kind(Identity)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 import time
@@ -34,14 +35,26 @@ MAX_GROUP_REQUESTS = 256
 MAX_GROUP_BYTES = 4 << 20
 """Bytes that share one fsync: about four full batches, 50 ms of work."""
 
+APART = 0.01
+"""Seconds from one commit's begin to the next, for which patient requests wait for company, so that these make at most
+a hundred commits a second. A commit takes some 1.2 ms of CPU and 3 ms of the disk, whatever is in it. One that comes
+later than that after the last goes at once, and so do all where a commit takes longer: then enough comes meanwhile."""
+
 
 class _Request(Generic[T]):
     """One piece of work on its way through the thread and back."""
 
     def __init__(
-        self, work: Callable[[Writer], T], tell: Callable[[T], None], cost: int, future: asyncio.Future[T]
+        self,
+        work: Callable[[Writer], T],
+        tell: Callable[[T], None],
+        cost: int,
+        future: asyncio.Future[T],
+        *,
+        is_patient: bool,
     ) -> None:
         self.cost = cost
+        self.is_patient = is_patient
         self._work = work
         self._tell = tell
         self.future = future
@@ -85,6 +98,9 @@ class CommitThread:
     What one piece refuses concerns it alone. Where the transaction fails, every piece in it fails and nothing of it is
     durable; after any failure but a full disk, nothing more is taken until the ledger is opened again, because the
     kernel may have dropped what it could not write and reports that only once.
+
+    A commit begins as soon as there is something to commit; where all of that is patient, not sooner than `APART` after
+    the one before.
     """
 
     def __init__(
@@ -119,7 +135,10 @@ class CommitThread:
         self._failure: LedgerError | None = None
         self._is_failure_told = False
         self._is_at_work = False  # set on the thread, looked at on the loop
+        self._is_turn_awaited = False  # the other way round
         self._turn = asyncio.Event()
+        self._hurry = threading.Event()  # the thread has waited long enough for company
+        self._begun_at = -math.inf  # when the newest commit began, monotonic; of the thread alone
         # A daemon, so that a program that ends without closing the ledger ends; nothing acknowledged is lost by it.
         self._thread = threading.Thread(target=self._run, name="ledger-commit", daemon=True)
         self._thread.start()
@@ -134,7 +153,9 @@ class CommitThread:
         """Requests that are queued, at work or waiting for the queue."""
         return self._queued + len(self._waiting)
 
-    async def submit(self, work: Callable[[Writer], T], tell: Callable[[T], None], *, cost: int) -> T:
+    async def submit(
+        self, work: Callable[[Writer], T], tell: Callable[[T], None], *, cost: int, is_patient: bool = False
+    ) -> T:
         """Runs a piece of work on the thread; returns its result when that is durable and told.
 
         Cancelling the caller leaves the work where it is: it will be done and told.
@@ -143,6 +164,7 @@ class CommitThread:
             work: called on the thread; what it raises before it has written anything is raised here.
             tell: called on the loop with the result, in the order of submission; must not raise.
             cost: bytes it is about to write.
+            is_patient: it may wait for company, for `APART` at most.
 
         Raises:
             LedgerFull: no room on the disk; nothing was changed.
@@ -151,7 +173,7 @@ class CommitThread:
         if self._is_closing:
             raise LedgerError(f"the ledger in {self._tables.path} is closed")
         self._loop = asyncio.get_running_loop()
-        request = _Request(work, tell, cost, self._loop.create_future())
+        request = _Request(work, tell, cost, self._loop.create_future(), is_patient=is_patient)
         if self._waiting or not self._has_room(request):
             self._waiting.append(request)
         else:
@@ -166,8 +188,11 @@ class CommitThread:
         vain: two that are at work at once take twice the CPU of two that take turns. What is brief need not wait.
         """
         await asyncio.sleep(0)
-        while self._is_at_work:
+        while True:
             self._turn.clear()
+            self._is_turn_awaited = True  # before the look: the thread looks at this after it has set that
+            if not self._is_at_work:
+                break
             await self._turn.wait()
 
     async def close(self) -> None:
@@ -176,6 +201,7 @@ class CommitThread:
         Where the caller is cancelled the thread goes on; calling again waits for it again.
         """
         self._is_closing = True
+        self._hurry.set()
         await self._idle.wait()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
@@ -190,6 +216,13 @@ class CommitThread:
         self._queued_bytes += request.cost
         self._idle.clear()
         self._queue.put(request)
+        if (
+            not request.is_patient
+            or self._is_closing
+            or self._queued >= MAX_GROUP_REQUESTS
+            or self._queued_bytes >= MAX_GROUP_BYTES
+        ):
+            self._hurry.set()
 
     def _settle(self, group: Sequence[_Request[Any]], seconds: float) -> None:
         self._durations.observe(seconds)
@@ -216,20 +249,36 @@ class CommitThread:
     def _rest(self) -> None:
         """Lets the loop work: what follows is the fsync, which needs no interpreter."""
         self._is_at_work = False
-        assert self._loop is not None, "the loop submitted the group"
-        self._loop.call_soon_threadsafe(self._turn.set)
+        if self._is_turn_awaited:
+            self._is_turn_awaited = False
+            assert self._loop is not None, "the loop submitted the group"
+            self._loop.call_soon_threadsafe(self._turn.set)
 
     def _next_group(self) -> list[_Request[Any]]:
-        group: list[_Request[Any]] = []
-        cost = 0
         request = self._queue.get()
-        while request is not None:
+        if request is None:
+            return []
+        group = [request]
+        self._hurry.clear()  # before anything is looked at that calls for haste
+        is_full = self._fill(group)
+        spare = self._begun_at + APART - time.monotonic()
+        if spare > 0 and not (is_full or self._is_closing) and all(request.is_patient for request in group):
+            self._hurry.wait(spare)
+            self._fill(group)
+        self._begun_at = time.monotonic()
+        return group
+
+    def _fill(self, group: list[_Request[Any]]) -> bool:
+        """Takes what is queued into a group; returns whether it is full."""
+        cost = sum(request.cost for request in group)
+        while len(group) < MAX_GROUP_REQUESTS and cost < MAX_GROUP_BYTES:
+            if self._queue.empty():
+                return False
+            request = self._queue.get()
+            assert request is not None, "the thread is ended when nothing is queued"
             group.append(request)
             cost += request.cost
-            if len(group) == MAX_GROUP_REQUESTS or cost >= MAX_GROUP_BYTES or self._queue.empty():
-                break
-            request = self._queue.get()
-        return group
+        return True
 
     def _commit(self, group: Sequence[_Request[Any]]) -> None:
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""What the indexes read of an object: labels, owners and node, and nothing else.
+"""What the indexes read of an object: labels, owners, node and age, and nothing else.
 
 Read once, when an agent's object comes in, and kept beside the body in the ledger: so neither a restart nor a watch
 with a label selector has to decompress and decode it again.
@@ -7,11 +7,15 @@ with a label selector has to decompress and decode it again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
 from federator.api.object import decode_meta
+
+UNREAD = -1
+"""Age of a state that was written by a program that did not read it."""
 
 
 class IndexedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -22,18 +26,24 @@ class IndexedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
         node_name: spec.nodeName, "" where there is none.
         owner_uids: the UIDs in metadata.ownerReferences.
         is_whole: False where a part had a shape that no apiserver serves, and was left out.
+        created: metadata.creationTimestamp, seconds since 1970; 0 where there is none, `UNREAD` in states that were
+            written before it was read: the object tells.
+        owner_kind: the kind of the owner that is the object's controller, "" where there is none, and where `created`
+            is `UNREAD`.
     """
 
     labels: Mapping[str, str] = {}
     node_name: str = ""
     owner_uids: tuple[str, ...] = ()
     is_whole: bool = True
+    created: int = UNREAD
+    owner_kind: str = ""
 
 
-NOTHING_INDEXED = IndexedState()
+NOTHING_INDEXED = IndexedState(created=0)
 """Of an object that is gone."""
 
-UNKNOWN = IndexedState(is_whole=False)
+UNKNOWN = IndexedState(is_whole=False, created=0)
 """Of a state that nobody knows here; told apart by identity."""
 
 
@@ -55,6 +65,8 @@ class ObjectFacts(NamedTuple):
 
 class _Owner(msgspec.Struct, gc=False):
     uid: str = ""
+    kind: str = ""
+    controller: bool | None = None
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -63,6 +75,7 @@ class _Metadata(msgspec.Struct, gc=False):
     uid: str = ""
     labels: dict[str, str] | None = None
     ownerReferences: tuple[_Owner, ...] | None = None  # noqa: N815 - the field's name in JSON
+    creationTimestamp: str | None = None  # noqa: N815 - the field's name in JSON
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -111,14 +124,31 @@ def _indexed(decoded: _Object) -> IndexedState:
         metadata.labels or {},
         (spec.nodeName or "") if spec else "",
         tuple([owner.uid for owner in owners if owner.uid]) if owners else (),
+        created=_seconds(metadata.creationTimestamp),
+        owner_kind=next((owner.kind for owner in owners if owner.controller), "") if owners else "",
     )
+
+
+def _seconds(timestamp: object) -> int:
+    """Seconds since 1970 of a time as apiservers write it; 0 for anything else, and for times before."""
+    if not isinstance(timestamp, str) or not timestamp:
+        return 0
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        return 0 if moment.tzinfo is None else max(0, min(int(moment.timestamp()), _LATEST))
+    except (ValueError, OverflowError):
+        return 0
+
+
+_LATEST = 2**32 - 2
+"""In the year 2106: what the merged Indexer's columns hold."""
 
 
 def _read_leniently(raw: bytes) -> IndexedState:
     try:
         decoded = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return IndexedState(is_whole=False)
+        return IndexedState(is_whole=False, created=0)
     metadata = _mapping(_mapping(decoded).get("metadata"))
     labels, owners = metadata.get("labels"), metadata.get("ownerReferences")
     node_name = _mapping(_mapping(decoded).get("spec")).get("nodeName")
@@ -130,7 +160,16 @@ def _read_leniently(raw: bytes) -> IndexedState:
         and (labels is None or labels == read_labels)
         and (owners is None or len(read_uids) == (len(owners) if isinstance(owners, list) else -1))
     )
-    return IndexedState(read_labels, node_name if isinstance(node_name, str) else "", read_uids, is_whole)
+    listed = owners if isinstance(owners, list) else []
+    kinds = [_mapping(owner).get("kind") for owner in listed if _mapping(owner).get("controller") is True]
+    return IndexedState(
+        read_labels,
+        node_name if isinstance(node_name, str) else "",
+        read_uids,
+        is_whole,
+        _seconds(metadata.get("creationTimestamp")),
+        next((kind for kind in kinds if isinstance(kind, str)), ""),
+    )
 
 
 _NOTHING: Mapping[str, object] = {}

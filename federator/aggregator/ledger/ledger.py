@@ -17,7 +17,7 @@ Promises of every driver, checked by one contract suite:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from federator.aggregator.ledger.records import (
@@ -27,13 +27,18 @@ from federator.aggregator.ledger.records import (
     Entry,
     ObjectEntry,
     StoredKey,
+    Transition,
     TypeRecord,
 )
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
+from federator.errors import LedgerCorrupt
 from federator.wire.body import BodyCodec, Dictionary
+
+ENTRIES_PER_LOT = 64
+"""Entries that `Ledger.entries` reads at once: some 0.5 ms."""
 
 KEYS_PER_SLICE = 512
 """Keys in one slice of `key_slices`: some 2 ms with what is done about each."""
@@ -63,6 +68,14 @@ class Ledger(Protocol):
     @property
     def oldest_revision(self) -> int:
         """Oldest revision `read` can start after."""
+        ...
+
+    @property
+    def oldest_time_ms(self) -> int:
+        """When the entry at `oldest_revision` was committed, milliseconds since 1970.
+
+        0 where nothing was before it, or that is not known. What was before that time, history cannot tell.
+        """
         ...
 
     def on_commit(self, listener: CommitListener) -> None:
@@ -145,6 +158,14 @@ class Ledger(Protocol):
         """Returns the object entry at a revision, or None where compaction has passed it."""
         ...
 
+    def entries(self, revisions: Iterable[int]) -> Iterator[tuple[int, ObjectEntry | LedgerCorrupt | None]]:
+        """Yields each revision with what `entry` returns for it; a damaged one with the error, which is not raised.
+
+        They are read some at a time, each lot at once: for many it takes half the time. Between two lots others may
+        have their turn.
+        """
+        ...
+
     def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
         """Returns the entry that made an object what it was at a revision; None where it was not present then.
 
@@ -186,6 +207,22 @@ class Ledger(Protocol):
         """Returns what `keys` has of one object, or None where it is not present."""
         ...
 
+    def newest(self, key: ObjectKey) -> int:
+        """Returns the revision of the newest entry of a key, where `versions` begins; 0 where history has none."""
+        ...
+
+    def transitions(self, cluster_id: ClusterID, resource: GroupResource | None = None) -> Sequence[Transition]:
+        """Returns the states that a member, or one type of it, entered, in order, as far back as history reaches.
+
+        The first may be of a time before `oldest_revision`: it is the one that it was in then. Of a member or type that
+        never was there are none.
+
+        Args:
+            cluster_id: the member, or former member.
+            resource: the type; None for the member itself.
+        """
+        ...
+
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """The members, as of `revision`."""
         ...
@@ -201,8 +238,8 @@ class Ledger(Protocol):
     async def compact(self, revision: int) -> int:
         """Forgets history up to a revision, keeping each key's newest state at or below it; returns entries dropped.
 
-        So the `previous_revision` of every entry that can still be read can be read, too. States of clusters and types
-        are kept in their records only.
+        So the `previous_revision` of every entry that can still be read can be read, too. Of the states of clusters and
+        types the one that each was in at the revision is kept as a transition.
 
         Raises:
             InvalidInput: the revision is newer than `revision`.

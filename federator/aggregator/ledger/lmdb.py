@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -21,7 +21,7 @@ from federator.aggregator.ledger.damage import STATE_LOST, Damage, plan_loss
 from federator.aggregator.ledger.files import sync_folder, take_lock
 from federator.aggregator.ledger.floor import Floor, Mark
 from federator.aggregator.ledger.histogram import DurationHistogram
-from federator.aggregator.ledger.ledger import KEYS_PER_SLICE, CommitListener
+from federator.aggregator.ledger.ledger import ENTRIES_PER_LOT, KEYS_PER_SLICE, CommitListener
 from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.planning import (
@@ -45,6 +45,7 @@ from federator.aggregator.ledger.records import (
     ObjectEntry,
     Put,
     StoredKey,
+    Transition,
     TypeRecord,
 )
 from federator.aggregator.ledger.room import Room
@@ -201,6 +202,12 @@ class LmdbLedger:
             return max(reader.oldest_revision(), self.damage.given_up)
 
     @property
+    def oldest_time_ms(self) -> int:
+        """As the seam says."""
+        with self._reading() as reader:
+            return reader.oldest_time_ms()
+
+    @property
     def commit_durations(self) -> DurationHistogram:
         """How long commits took, from the first request of each to the end of its fsync."""
         return self._thread.durations
@@ -224,7 +231,7 @@ class LmdbLedger:
         return record
 
     async def append(self, batch: Batch) -> Commit:
-        """As the seam says; waits while the queue of the commit thread is full."""
+        """As the seam says; waits while the queue of the commit thread is full, and a little for company."""
         bodies = sum(len(change.body) for change in batch.changes if isinstance(change, Put))
         cost = _STATE_BYTES + _CHANGE_BYTES * len(batch.changes) + bodies
 
@@ -234,7 +241,7 @@ class LmdbLedger:
                 self._room.require(writer, cost)
             return plan
 
-        commit = await self._commit(plan, cost)
+        commit = await self._commit(plan, cost, is_patient=_is_patient(batch))
         self._batches += 1
         return commit
 
@@ -285,6 +292,21 @@ class LmdbLedger:
         with self._reading() as reader:
             return reader.object_entry(revision)
 
+    def entries(self, revisions: Iterable[int]) -> Iterator[tuple[int, ObjectEntry | LedgerCorrupt | None]]:
+        """As the seam says; each lot in one transaction."""
+        rest = iter(revisions)
+        while lot := list(islice(rest, ENTRIES_PER_LOT)):
+            with self._reading() as reader:
+                found = [self._sound_entry(reader, revision) for revision in lot]
+            yield from zip(lot, found, strict=True)
+
+    def _sound_entry(self, reader: Reader, revision: int) -> ObjectEntry | LedgerCorrupt | None:
+        try:
+            return reader.object_entry(revision)
+        except LedgerCorrupt as error:
+            self._note(error)
+            return error
+
     def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
         """As the seam says."""
         with self._reading() as reader:
@@ -331,6 +353,16 @@ class LmdbLedger:
         with self._reading() as reader:
             head = reader.head(key)
         return None if head is None else StoredKey(key.namespace, key.name, head.revision, head.fingerprint)
+
+    def newest(self, key: ObjectKey) -> int:
+        """As the seam says; it may be an entry that is yet to be told."""
+        with self._reading() as reader:
+            return reader.newest(key)
+
+    def transitions(self, cluster_id: ClusterID, resource: GroupResource | None = None) -> Sequence[Transition]:
+        """As the seam says."""
+        with self._reading() as reader:
+            return reader.transitions(cluster_id, resource, self._revision)
 
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """As the seam says."""
@@ -467,13 +499,17 @@ class LmdbLedger:
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    async def _commit(self, make_plan: Callable[[Writer], Plan], cost: int) -> Commit:
-        plan = await self._submit(lambda writer: _written(writer, make_plan(writer)), self._tell, cost=cost)
+    async def _commit(self, make_plan: Callable[[Writer], Plan], cost: int, *, is_patient: bool = False) -> Commit:
+        plan = await self._submit(
+            lambda writer: _written(writer, make_plan(writer)), self._tell, cost=cost, is_patient=is_patient
+        )
         return plan.commit
 
-    async def _submit(self, work: Callable[[Writer], T], tell: Callable[[T], None], *, cost: int) -> T:
+    async def _submit(
+        self, work: Callable[[Writer], T], tell: Callable[[T], None], *, cost: int, is_patient: bool = False
+    ) -> T:
         with self._noting():
-            return await self._thread.submit(work, tell, cost=cost)
+            return await self._thread.submit(work, tell, cost=cost, is_patient=is_patient)
 
     def _tell(self, plan: Plan) -> None:
         self._revision = plan.commit.revision
@@ -526,6 +562,12 @@ class LmdbLedger:
         log.error("ledger failed", path=str(self._tables.path), cause=str(error))
         if isinstance(error, LedgerCorrupt):
             condemn(self._directory, str(error))
+
+
+def _is_patient(batch: Batch) -> bool:
+    """Whether nothing but the next changes of its session waits for a batch; of a listing, the next step does."""
+    is_of_listing = batch.skips_older or batch.listed_version or batch.generation is not None
+    return bool(batch.sequence and (batch.changes or batch.low_water) and not is_of_listing)
 
 
 def _written(writer: Writer, plan: Plan) -> Plan:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from federator.aggregator.ledger.histogram import DurationHistogram
@@ -27,19 +27,23 @@ from federator.aggregator.ledger.planning import (
 )
 from federator.aggregator.ledger.records import (
     Batch,
+    ClusterEntry,
     ClusterRecord,
     Commit,
     Entry,
     EntryType,
     ObjectEntry,
     StoredKey,
+    Transition,
+    TypeEntry,
     TypeRecord,
+    has_new_state,
 )
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import CursorExpired, InvalidInput, LedgerError, LedgerFull
+from federator.errors import CursorExpired, InvalidInput, LedgerCorrupt, LedgerError, LedgerFull
 from federator.wire.body import BodyCodec, Dictionary
 
 DEFAULT_MAX_BYTES = 1 << 30
@@ -115,9 +119,11 @@ class MemoryLedger:
         self._bodies = BodyCodec()
         self._listener: CommitListener | None = None
         self._oldest = first_revision(self._now_ms())
+        self._oldest_time_ms = 0
         self._present = _Present(self._oldest, self.entry)
         self._log: dict[int, Entry] = {}
         self._history: list[int] = []  # the revisions after the oldest, in order; `_log` has survivors before it too
+        self._transitions: dict[tuple[ClusterID, GroupResource | None], list[Transition]] = {}
         self._bytes = 0
         self._batches = 0
         self._durations = DurationHistogram()
@@ -142,6 +148,11 @@ class MemoryLedger:
     def oldest_revision(self) -> int:
         """Oldest revision `read` can start after."""
         return self._oldest
+
+    @property
+    def oldest_time_ms(self) -> int:
+        """As the seam says."""
+        return self._oldest_time_ms
 
     @property
     def commit_durations(self) -> DurationHistogram:
@@ -192,6 +203,14 @@ class MemoryLedger:
         entry = self._log.get(revision)
         return entry if isinstance(entry, ObjectEntry) else None
 
+    def entries(self, revisions: Iterable[int]) -> Iterator[tuple[int, ObjectEntry | LedgerCorrupt | None]]:
+        """As the seam says."""
+        for revision in revisions:
+            try:
+                yield revision, self.entry(revision)
+            except LedgerCorrupt as error:
+                yield revision, error
+
     def at(self, key: ObjectKey, revision: int) -> ObjectEntry | None:
         """As the seam says."""
         check_revision(revision, self._oldest, self.revision)
@@ -199,8 +218,7 @@ class MemoryLedger:
 
     def versions(self, key: ObjectKey) -> Iterator[ObjectEntry]:
         """As the seam says."""
-        head = self._present.head(key)
-        return chain(self.entry, head.revision if head else self._present.deletion(key))
+        return chain(self.entry, self.newest(key))
 
     def present(self) -> Iterator[ObjectEntry]:
         """As the seam says; the revision is that of the call."""
@@ -223,6 +241,15 @@ class MemoryLedger:
         head = self._present.head(key)
         return None if head is None else _stored_key((key.namespace, key.name), head)
 
+    def newest(self, key: ObjectKey) -> int:
+        """As the seam says."""
+        head = self._present.head(key)
+        return head.revision if head else self._present.deletion(key)
+
+    def transitions(self, cluster_id: ClusterID, resource: GroupResource | None = None) -> Sequence[Transition]:
+        """As the seam says."""
+        return tuple(self._transitions.get((cluster_id, resource), ()))
+
     def clusters(self) -> Mapping[ClusterID, ClusterRecord]:
         """As the seam says."""
         return self._present.by_id()
@@ -240,6 +267,8 @@ class MemoryLedger:
         if revision > self.revision:
             raise InvalidInput("revision", revision, f"at most the newest, {self.revision}")
         end = bisect_right(self._history, revision)
+        if end:
+            self._oldest_time_ms = self._log[self._history[end - 1]].time_ms
         outlived = [gone for passed in self._history[:end] for gone in outlived_by(self._log[passed])]
         for gone in outlived:
             entry = self._log.pop(gone)
@@ -248,6 +277,8 @@ class MemoryLedger:
                 self._present.forget_deletion(entry.key, gone)
         del self._history[:end]
         self._oldest = max(self._oldest, revision)
+        for known in self._transitions.values():
+            del known[: _last_at(known, self._oldest)]
         return len(outlived)
 
     def revision_at(self, time_ms: int) -> int:
@@ -274,6 +305,11 @@ class MemoryLedger:
         """Takes nothing any more; what is there can still be read."""
         self._is_open = False
 
+    def _note_transition(self, entry: ClusterEntry | TypeEntry) -> None:
+        resource = entry.resource_type.group_resource if isinstance(entry, TypeEntry) else None
+        transition = Transition(entry.revision, entry.time_ms, entry.state, entry.reason)
+        self._transitions.setdefault((entry.cluster_id, resource), []).append(transition)
+
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
@@ -285,11 +321,18 @@ class MemoryLedger:
         for entry in plan.commit.entries:
             self._log[entry.revision] = entry
             self._history.append(entry.revision)
+            if has_new_state(entry):
+                self._note_transition(entry)
         self._bytes += _bytes_of(plan.commit.entries)
         if plan.is_told and self._listener is not None:
             self._listener(plan.commit)
         self._durations.observe(time.perf_counter() - started)
         return plan.commit
+
+
+def _last_at(known: Sequence[Transition], revision: int) -> int:
+    """Index of the last transition at or before a revision; 0 where there is none."""
+    return max(bisect_right(known, revision, key=lambda transition: transition.revision) - 1, 0)
 
 
 def _stored_key(names: tuple[str, str], head: Head) -> StoredKey:

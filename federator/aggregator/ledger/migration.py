@@ -11,6 +11,7 @@ import structlog
 
 from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import Identity
+from federator.aggregator.ledger.reader import reading
 from federator.aggregator.ledger.tables import Tables
 from federator.aggregator.ledger.writer import writing
 
@@ -34,6 +35,21 @@ def migrate(tables: Tables, identity: Identity, *, slice_rows: int = SLICE) -> I
     if identity.schema_version == codec.SCHEMA_VERSION:
         return identity
     log.info("migrating the ledger", path=str(tables.path), schema=identity.schema_version, to=codec.SCHEMA_VERSION)
+    rows = _convert(tables, slice_rows) if identity.schema_version == 1 else 0
+    head: bytes | None = b""
+    while head is not None:
+        with writing(tables) as writer:
+            head = writer.renew_heads(head, slice_rows)
+    transitions = _find_transitions(tables, slice_rows)
+    identity = msgspec.structs.replace(identity, schema_version=codec.SCHEMA_VERSION)
+    with writing(tables) as writer:
+        writer.set_identity(identity)
+    log.info("ledger migrated", path=str(tables.path), rows=rows, transitions=transitions)
+    return identity
+
+
+def _convert(tables: Tables, slice_rows: int) -> int:
+    """Rewrites heads and rows of schema 1; returns how many rows there were."""
     head: bytes | None = b""
     while head is not None:
         with writing(tables) as writer:
@@ -42,10 +58,18 @@ def migrate(tables: Tables, identity: Identity, *, slice_rows: int = SLICE) -> I
     while True:
         with writing(tables) as writer:
             converted = writer.convert_rows(slice_rows)
-            if converted == 0:
-                identity = msgspec.structs.replace(identity, schema_version=codec.SCHEMA_VERSION)
-                writer.set_identity(identity)
-                break
+        if converted == 0:
+            return rows
         rows += converted
-    log.info("ledger migrated", path=str(tables.path), rows=rows)
-    return identity
+
+
+def _find_transitions(tables: Tables, slice_rows: int) -> int:
+    """Writes down, from the log, what schema 2 did not; returns how many there are. Done twice, it changes nothing."""
+    with writing(tables) as writer:
+        writer.begin_transitions()
+        after: int | None = writer.oldest_revision()
+    while after is not None:
+        with writing(tables) as writer:
+            after = writer.find_transitions(after, slice_rows)
+    with reading(tables) as reader:
+        return reader.count("transitions")

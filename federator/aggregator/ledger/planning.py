@@ -209,13 +209,26 @@ class _Draft:
         self.revision += 1
         return self.revision
 
-    def set_cluster(self, record: ClusterRecord, previous_state: ClusterState | None) -> None:
+    def set_cluster(self, record: ClusterRecord, previous: ClusterRecord | None) -> ClusterRecord:
+        """Writes a member's new record, and tells what has changed of its state and labels."""
+        revision = self.next_revision()
+        is_relabelled = previous is not None and previous.labels != record.labels
+        if is_relabelled:
+            record = msgspec.structs.replace(record, labels_revision=revision)
         self.cluster = record
         self.entries.append(
             ClusterEntry(
-                self.next_revision(), self.time_ms, record.cluster_id, record.state, previous_state, record.reason
+                revision,
+                self.time_ms,
+                record.cluster_id,
+                record.state,
+                previous.state if previous else None,
+                record.reason,
+                record.labels,
+                previous.labels if previous and is_relabelled else None,
             )
         )
+        return record
 
     def set_type(self, record: TypeRecord) -> None:
         self.types[record.type.group_resource] = record
@@ -291,7 +304,10 @@ def plan_session(view: View, wanted: ClusterRecord, now_ms: int) -> tuple[Plan, 
             since_ms=known.since_ms,
             term=known.term + 1,
             durable_sequence=known.durable_sequence if is_same_instance else 0,
+            labels_revision=known.labels_revision,
         )
+        if record.labels != known.labels:
+            record = draft.set_cluster(record, known)
     return draft.plan(), record
 
 
@@ -303,8 +319,9 @@ def _join(draft: _Draft, view: View, wanted: ClusterRecord, removed: ClusterReco
         since_ms=draft.time_ms,
         term=removed.term + 1 if removed else 1,
         durable_sequence=0,
+        labels_revision=removed.labels_revision if removed else 0,
     )
-    draft.set_cluster(joining, removed.state if removed else None)
+    joining = draft.set_cluster(joining, removed)
     for record in view.types(wanted.cluster_id) if removed else ():
         # What was said of the removed cluster's types says nothing of the one that joins.
         forgotten = draft.types[record.type.group_resource] = msgspec.structs.replace(
@@ -493,7 +510,7 @@ def plan_cluster_state(view: View, cluster_id: ClusterID, state: ClusterState, r
     draft = _Draft(view, now_ms)
     if state is not cluster.state:
         entered = msgspec.structs.replace(cluster, state=state, reason=reason, since_ms=draft.time_ms)
-        draft.set_cluster(entered, cluster.state)
+        draft.set_cluster(entered, cluster)
     return draft.plan()
 
 

@@ -12,7 +12,14 @@ from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import HeadRow, Kind, Numbers, ObjectRow, Position, Row
 from federator.aggregator.ledger.damage import LOST
 from federator.aggregator.ledger.planning import Head
-from federator.aggregator.ledger.records import ClusterRecord, Entry, ObjectEntry, StoredKey, TypeRecord
+from federator.aggregator.ledger.records import (
+    ClusterRecord,
+    Entry,
+    ObjectEntry,
+    StoredKey,
+    Transition,
+    TypeRecord,
+)
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY
 from federator.aggregator.ledger.tables import TABLES, Tables, Transaction, page_bytes
 from federator.api.cluster import ClusterID
@@ -31,6 +38,9 @@ POSITION = b"position"
 
 OLDEST = b"oldest"
 """Key of the oldest revision in the table `meta`."""
+
+OLDEST_TIME = b"oldest-time"
+"""Key of the time of the entry at the oldest revision in the table `meta`; there once one was forgotten."""
 
 MIGRATED = b"migrated"
 """Key of the revision up to which the log has the present schema, in the table `meta` of a ledger on its way there."""
@@ -68,6 +78,10 @@ class Reader:
     def oldest_revision(self) -> int:
         """See the seam."""
         return self._have(codec.NUMBER, "meta", OLDEST)
+
+    def oldest_time_ms(self) -> int:
+        """See the seam."""
+        return self._get(codec.NUMBER, "meta", OLDEST_TIME) or 0
 
     def require_history(self, after_revision: int) -> None:
         """Checks that everything after a revision is here.
@@ -206,7 +220,7 @@ class Reader:
             first = next(((at, row) for at, row in self.sound_history(middle, high) if row is not None), None)
             if first is None:
                 high = middle
-            elif _time_of(first[1]) <= time_ms:
+            elif time_of(first[1]) <= time_ms:
                 found = low = first[0]
             else:
                 high = middle
@@ -312,6 +326,24 @@ class Reader:
         for key, sealed in self._starting_with("types", codec.types_prefix(cluster_id)):
             yield self._unseal(codec.TYPE, "types", key, sealed)
 
+    def transitions(self, cluster_id: ClusterID, resource: GroupResource | None, up_to: int) -> list[Transition]:
+        """States that a type, or the cluster itself (None), entered up to a revision."""
+        found: list[Transition] = []
+        for key, sealed in self._starting_with("transitions", codec.transitions_prefix(cluster_id, resource)):
+            revision = codec.transition_revision(key)
+            if revision > up_to:
+                break
+            row = self._unseal(codec.TRANSITION, "transitions", key, sealed)
+            found.append(Transition(revision, row.since_ms, row.state, row.reason))
+        return found
+
+    def _transition_before(self, key: bytes) -> bytes | None:
+        """Key of the transition of the same subject before one that is, or would be, at a key."""
+        cursor = self._transaction.cursor(self._tables.handle("transitions"))
+        found = cursor.prev() if cursor.set_range(key) else cursor.last()
+        before = cursor.key() if found else b""
+        return before if codec.is_of_same_subject(before, key) else None
+
     def numbers(self, cluster_id: ClusterID, group: str, resource: str) -> Numbers | None:
         """Numbers of a cluster and a type; None where one of them has never had any."""
         cluster = self._get(codec.NUMBER, "numbers", codec.cluster_text(cluster_id))
@@ -361,5 +393,6 @@ class Reader:
             raise LedgerCorrupt.at(str(self._tables.path), table, key) from error
 
 
-def _time_of(row: Row) -> int:
+def time_of(row: Row) -> int:
+    """When an entry was committed, milliseconds since 1970."""
     return row.time_ms if isinstance(row, ObjectRow) else row.entry.time_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import TypeGuard
 
 import msgspec
 
@@ -123,15 +124,19 @@ class ObjectEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClusterEntry(msgspec.Struct, frozen=True):
-    """A committed change of a member's state.
+    """A committed change of a member's state, or of its labels.
 
     Attributes:
         revision: as in ObjectEntry.
         time_ms: as in ObjectEntry.
         cluster_id: the member.
         state: entered.
-        previous_state: left; None for a new member, REMOVED for one that comes back.
+        previous_state: left; None for a new member, REMOVED for one that comes back, the same where only the labels
+            have changed.
         reason: for people.
+        labels: the member's own, from here on; none in entries of before there were any.
+        previous_labels: what they were before, where they have changed; None where they have not, or there was no such
+            member.
     """
 
     revision: int
@@ -140,6 +145,13 @@ class ClusterEntry(msgspec.Struct, frozen=True):
     state: ClusterState
     previous_state: ClusterState | None = None
     reason: str = ""
+    labels: Mapping[str, str] = {}
+    previous_labels: Mapping[str, str] | None = None
+
+    @property
+    def is_transition(self) -> bool:
+        """Whether the state has changed, and not the labels alone."""
+        return self.state is not self.previous_state
 
 
 class TypeEntry(msgspec.Struct, frozen=True):
@@ -163,6 +175,11 @@ class TypeEntry(msgspec.Struct, frozen=True):
 
 
 Entry = ObjectEntry | ClusterEntry | TypeEntry
+
+
+def has_new_state(entry: Entry) -> TypeGuard[ClusterEntry | TypeEntry]:
+    """Whether an entry says that a member, or a type of it, has entered a state; a change of labels alone does not."""
+    return isinstance(entry, TypeEntry) or (isinstance(entry, ClusterEntry) and entry.is_transition)
 
 
 class DigestChange(msgspec.Struct, frozen=True, gc=False):
@@ -220,6 +237,8 @@ class ClusterRecord(msgspec.Struct, frozen=True):
         term: of the newest session.
         agent_instance: of the newest session.
         durable_sequence: last sequence of that instance that is durable.
+        labels: the cluster's own, as its agent told them with the newest session.
+        labels_revision: of the entry that changed them last; 0 where they are as they were when it joined.
     """
 
     cluster_id: ClusterID
@@ -235,6 +254,8 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     term: int = 0
     agent_instance: str = ""
     durable_sequence: int = 0
+    labels: Mapping[str, str] = {}
+    labels_revision: int = 0
 
 
 class TypeRecord(msgspec.Struct, frozen=True):
@@ -255,6 +276,27 @@ class TypeRecord(msgspec.Struct, frozen=True):
     reason: str = ""
     low_water: str = ""
     generation: int = 0
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """A state that a member, or one of its types, entered.
+
+    Attributes:
+        revision: of the entry that says so.
+        since_ms: from when on nothing better can be said of it, milliseconds since 1970: the time of the entry; where
+            the aggregator was away (`RESTARTED`), that of the newest entry before it went.
+        state: of a ClusterState or a TypeState the value.
+        reason: for people.
+    """
+
+    revision: int
+    since_ms: int
+    state: str
+    reason: str = ""
+
+
+RESTARTED = "aggregator restarted"
+"""Reason of a member that is STALE because the aggregator has begun anew, and was away before."""
 
 
 class StoredKey(msgspec.Struct, frozen=True, gc=False):

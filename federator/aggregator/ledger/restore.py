@@ -29,7 +29,7 @@ from federator.aggregator.ledger.floor import Floor, Mark
 from federator.aggregator.ledger.maintenance import SnapshotTables, holding, identity_of, replace_data, transaction_of
 from federator.aggregator.ledger.migration import migrate
 from federator.aggregator.ledger.planning import first_revision
-from federator.aggregator.ledger.reader import OLDEST, POSITION, Reader, reading
+from federator.aggregator.ledger.reader import OLDEST, OLDEST_TIME, POSITION, Reader, reading
 from federator.aggregator.ledger.sums import SUMMED
 from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, Tables
 from federator.aggregator.ledger.writer import Writer, changing
@@ -195,9 +195,10 @@ class _Source(Reader):
         return self.position(), self.oldest_revision()
 
     def first_revision(self) -> int:
-        """Of the oldest entry, of history or before; one above the position where there is none."""
+        """Of the oldest entry that is still spoken of; one above the position where there is none."""
         key = next((key for key, _ in self.records("log")), None)
-        return self.position().revision + 1 if key is None else codec.decode_revision(key)
+        first = self.position().revision + 1 if key is None else codec.decode_revision(key)
+        return min([first, *(codec.transition_revision(key) for key, _ in self.records("transitions"))])
 
     def records(self, table: str) -> Iterator[tuple[bytes, bytes]]:
         """All of a table, unchecked."""
@@ -241,6 +242,7 @@ class _Renumbering:
             writer.set_identity(identity)
             writer.put(codec.POSITION, "meta", POSITION, Position(revision, self._position.time_ms))
             writer.put(codec.NUMBER, "meta", OLDEST, self._moved(self._oldest))
+            writer.put(codec.NUMBER, "meta", OLDEST_TIME, self._source.oldest_time_ms())
         self._write(self._rows(), lambda writer, key, sealed: writer.append_row(key, sealed))
         self._copy(
             "current", codec.HEAD, lambda head: msgspec.structs.replace(head, revision=self._moved(head.revision))
@@ -253,6 +255,10 @@ class _Renumbering:
             lambda record: msgspec.structs.replace(record, agent_instance="", durable_sequence=0),
         )
         self._copy("types", codec.TYPE, lambda record: record)
+        self._write(
+            self._source.opened(codec.TRANSITION, "transitions"),
+            lambda writer, key, row: writer.put(codec.TRANSITION, "transitions", self._moved_transition(key), row),
+        )
         self._copy("numbers", codec.NUMBER, lambda number: number)
         self._copy("names", codec.NAME, lambda name: name)
         self._copy("dictionaries", codec.DICTIONARY, lambda dictionary: dictionary)
@@ -287,6 +293,9 @@ class _Renumbering:
         if isinstance(row, ClusterRow):
             return ClusterRow(msgspec.structs.replace(row.entry, revision=self._moved(row.entry.revision)))
         return TypeRow(msgspec.structs.replace(row.entry, revision=self._moved(row.entry.revision)))
+
+    def _moved_transition(self, key: bytes) -> bytes:
+        return codec.moved_transition(key, self._moved(codec.transition_revision(key)))
 
     def _moved(self, revision: int) -> int:
         return revision + self._offset if revision else 0

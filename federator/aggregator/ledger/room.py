@@ -8,6 +8,7 @@ up where the disk is full, appends stay refused while it is away, and it is made
 from __future__ import annotations
 
 import os
+import time
 
 import structlog
 
@@ -24,6 +25,11 @@ BALLAST_BYTES = 32 << 20
 """What an aggregator's ballast takes: a slice of compaction writes at most some MiB before it frees as much."""
 
 BALLAST_FILE = "ballast"
+
+_PLENTY = 1 << 30
+_LOOK_SECONDS = 0.25
+"""While the bound and the disk leave more room than `_PLENTY`, the records are measured only so often: as much is not
+written meanwhile."""
 
 _NEARLY_NOTHING = 8 << 20  # of the disk; below this the ballast goes, so that no write meets a disk that is really full
 
@@ -44,6 +50,8 @@ class Room:
         self._ballast_bytes = ballast_bytes
         self._ballast = tables.path / BALLAST_FILE
         self._is_full = False
+        self._looked_at = -_LOOK_SECONDS
+        self._is_plenty = False
         self.restore()
 
     @property
@@ -66,11 +74,15 @@ class Room:
         Raises:
             LedgerFull: there is no room.
         """
+        now, free = time.monotonic(), self._tables.free_disk_bytes()
+        if self._is_plenty and now - self._looked_at < _LOOK_SECONDS and free > _PLENTY:
+            return
         used = reader.used_bytes()
-        free = self._tables.free_disk_bytes()
         in_file = self._tables.file_bytes() - used
         reserve = DISK_MARGIN + (0 if self._has_ballast() else self._ballast_bytes)
-        is_full = used + more_bytes > self.max_bytes or more_bytes + reserve > free + in_file
+        room = min(self.max_bytes - used, free + in_file - reserve) - more_bytes
+        is_full = room < 0
+        self._looked_at, self._is_plenty = now, room > _PLENTY
         if is_full is not self._is_full:
             log.log(*_TURN[is_full], path=str(self._tables.path), used=used, max=self.max_bytes, disk_free=free)
         self._is_full = is_full

@@ -15,7 +15,7 @@ from federator.aggregator.ledger.codec import Kind
 SUMS_KEY = b"sums"
 """Key of the sums in the table `meta`."""
 
-SUMMED = ("current", "deletions", "clusters", "types", "numbers", "names", "dictionaries")
+SUMMED = ("current", "deletions", "clusters", "types", "transitions", "numbers", "names", "dictionaries")
 """The tables that have a sum."""
 
 SUMS: Kind[dict[str, int]] = Kind(dict[str, int])

@@ -25,7 +25,9 @@ FOLDER = "ledger"
 
 FILE_MODE = 0o600
 
-TABLES = ("log", "current", "deletions", "clusters", "types", "numbers", "names", "dictionaries", "meta")
+TABLES = (
+    "log", "current", "deletions", "clusters", "types", "transitions", "numbers", "names", "dictionaries", "meta",
+)  # fmt: skip
 """The tables; `codec` says what each has."""
 
 DATA_FILE = "data.mdb"

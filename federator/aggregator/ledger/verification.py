@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import lmdb
 
 from federator.aggregator.ledger import codec
-from federator.aggregator.ledger.codec import HeadRow, Kind, ObjectRow, Row
+from federator.aggregator.ledger.codec import ClusterRow, HeadRow, Kind, ObjectRow, Row, TypeRow
 from federator.aggregator.ledger.damage import LOST
 from federator.aggregator.ledger.maintenance import identity_of, transaction_of
 from federator.aggregator.ledger.planning import head_of
 from federator.aggregator.ledger.reader import OLDEST, POSITION, Reader
-from federator.aggregator.ledger.records import EntryType
+from federator.aggregator.ledger.records import EntryType, TypeEntry, TypeRecord
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, added, checksum
 from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
+from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
 from federator.errors import InvalidInput
 from federator.wire.body import BodyCodec, Dictionary, content_hash, dictionary_of
@@ -51,6 +53,7 @@ def verify(tables: Tables, report: Report, *, bodies: bool = False) -> Verified:
     - Revisions follow each other and times only grow, up to the position; no record of another table is missing.
     - Each present object has one newest entry, each deletion that is remembered is one, and each entry follows one of
       the same object, as far as history reaches.
+    - Each state that a cluster or a type has, or had as far as history reaches, is the one of its entry.
     - Numbers and names are one to one, and each that is used is known.
     - Each dictionary is one, and each body's dictionary is here.
 
@@ -101,6 +104,7 @@ class _Verification(Reader):
             "numbers": self._check_numbers,
             "clusters": self._check_clusters,
             "types": self._check_types,
+            "transitions": self._check_transitions,
             "dictionaries": self._check_dictionaries,
             "log": self._check_log,
             "current": self._check_current,
@@ -168,6 +172,38 @@ class _Verification(Reader):
             elif record.cluster_id not in self._clusters:
                 self._problem(f"types {_shown(key)}", "its cluster is unknown")
 
+    def _check_transitions(self) -> None:
+        states: dict[bytes, str] = {}
+        for key, transition in self._each("transitions", codec.TRANSITION):
+            try:
+                cluster_id, resource = codec.transition_subject(key)
+            except ValueError:
+                self._problem(f"transitions {_shown(key)}", "its key is none")
+                continue
+            revision = codec.transition_revision(key)
+            record = f"transitions {cluster_id} {resource or 'itself'} {revision}"
+            states[codec.transitions_prefix(cluster_id, resource)] = transition.state
+            if revision > self._oldest:
+                self._check_transition(record, revision, (cluster_id, resource, transition.state))
+        for text in self._clusters:
+            cluster_id = ClusterID(text)
+            known = self._get_quietly(codec.CLUSTER, "clusters", codec.cluster_text(cluster_id))
+            subjects: list[tuple[GroupResource | None, str]] = [(None, known.state)] if known else []
+            subjects += [(each.type.group_resource, each.state) for each in self._types_of(cluster_id)]
+            for resource, state in subjects:
+                newest = states.get(codec.transitions_prefix(cluster_id, resource))
+                if newest != state:
+                    self._problem(f"transitions {cluster_id} {resource or 'itself'}", f"it ends {newest}, not {state}")
+
+    def _check_transition(
+        self, record: str, revision: int, expected: tuple[ClusterID, GroupResource | None, str]
+    ) -> None:
+        row = self._row(revision)
+        if row is None:
+            self._problem(record, "its entry is missing")
+        elif isinstance(row, ObjectRow) or _transition_of(row) != expected:
+            self._problem(record, "its entry says otherwise")
+
     def _check_dictionaries(self) -> None:
         for expected, (key, dictionary) in enumerate(self._each("dictionaries", codec.DICTIONARY), 1):
             number = int.from_bytes(key)
@@ -196,6 +232,11 @@ class _Verification(Reader):
             time_ms = own_time_ms
             if isinstance(row, ObjectRow):
                 self._check_object(revision, row)
+            elif revision > self._oldest:
+                cluster_id, resource, _ = _transition_of(row)
+                noted = codec.transition_key(cluster_id, resource, revision)
+                if self._get_quietly(codec.TRANSITION, "transitions", noted) is None:
+                    self._problem(f"log {revision}", "its transition is not noted")
         if previous < self.end_revision:
             self._problem(f"log {previous + 1}", f"it is missing or damaged, up to {self.end_revision}")
 
@@ -292,6 +333,11 @@ class _Verification(Reader):
             if self._transaction.get(key, None, self._tables.handle("current")) is not None:
                 self._problem(record, "its object is present")
 
+    def _types_of(self, cluster_id: ClusterID) -> Iterator[TypeRecord]:
+        for key, sealed in self._starting_with("types", codec.types_prefix(cluster_id)):
+            with suppress(ValueError):  # a damaged one was told where it stands
+                yield codec.TYPE.unseal(key, sealed)
+
     def _each(self, table: str, kind: Kind[T]) -> Iterator[tuple[bytes, T]]:
         total = 0
         for key, sealed in self._transaction.cursor(self._tables.handle(table)):
@@ -330,6 +376,12 @@ class _Verification(Reader):
     def _problem(self, record: str, what: str) -> None:
         self.problems += 1
         self._report(f"{record}: {what}")
+
+
+def _transition_of(row: ClusterRow | TypeRow) -> tuple[ClusterID, GroupResource | None, str]:
+    entry = row.entry
+    resource = entry.resource_type.group_resource if isinstance(entry, TypeEntry) else None
+    return entry.cluster_id, resource, entry.state
 
 
 def _is_same_key(one: ObjectRow, other: ObjectRow) -> bool:

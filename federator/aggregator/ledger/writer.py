@@ -10,6 +10,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import lmdb
+import msgspec
 
 from federator.aggregator.ledger import codec
 from federator.aggregator.ledger.codec import (
@@ -22,15 +23,25 @@ from federator.aggregator.ledger.codec import (
     ObjectRowV1,
     Position,
     Row,
+    TransitionRow,
     TypeRow,
 )
 from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, UNKNOWN, IndexedState, read_indexed_state
 from federator.aggregator.ledger.planning import Head, Plan, head_of, identity, outlived_by
-from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, POSITION, Reader
-from federator.aggregator.ledger.records import ClusterEntry, Entry, EntryType, ObjectEntry, TypeEntry
+from federator.aggregator.ledger.reader import IDENTITY, MIGRATED, OLDEST, OLDEST_TIME, POSITION, Reader, time_of
+from federator.aggregator.ledger.records import (
+    LOST,
+    RESTARTED,
+    ClusterEntry,
+    Entry,
+    EntryType,
+    ObjectEntry,
+    TypeEntry,
+    has_new_state,
+)
 from federator.aggregator.ledger.sums import SUMS, SUMS_KEY, Change
 from federator.aggregator.ledger.tables import TABLES, Tables, Transaction
-from federator.api.cluster import ClusterID
+from federator.api.cluster import ClusterID, ClusterState
 from federator.api.key import ObjectKey
 from federator.errors import InvalidInput, LedgerCorrupt
 from federator.wire.body import Dictionary, decode_body
@@ -165,6 +176,68 @@ class Writer(Reader):
             self._put(codec.HEAD, "current", key, HeadRow(old.revision, mark, kind, *names))
         return heads[-1][0] if heads else None
 
+    def renew_heads(self, after: bytes, most: int) -> bytes | None:
+        """Makes the next heads of present objects, of which schema 2 knew less, what their newest entries say now.
+
+        Arguments and result are as those of `convert_heads`. What is damaged stays, for whoever reads it.
+        """
+        heads = list(islice(self._starting_with("current", b"", after), most))  # read before any is written
+        for key, sealed in heads:
+            try:
+                head = codec.HEAD.unseal(key, sealed)
+                row = self.state(head.revision)
+            except (ValueError, LedgerCorrupt):
+                continue
+            if row is not None and head.fingerprint != LOST:
+                kind = identity(row.uid, row.indexed)
+                self._put(codec.HEAD, "current", key, msgspec.structs.replace(head, identity=kind))
+        return heads[-1][0] if heads else None
+
+    def begin_transitions(self) -> None:
+        """Makes the table of transitions one whose records add up, where a former schema had none.
+
+        Each member and type gets the state that it has now, as of where history begins: what has changed since is in
+        the log, and so is what a member was before; of a type that is known only from then on.
+        """
+        sums = self._get(SUMS, "meta", SUMS_KEY)
+        if sums is not None and "transitions" not in sums:
+            self.set_sums({**sums, "transitions": 0})
+        oldest, began = self.oldest_revision(), self._history_began()
+        for record in list(self.clusters()):
+            row = TransitionRow(record.since_ms, record.state, record.reason)
+            self._put(codec.TRANSITION, "transitions", codec.transition_key(record.cluster_id, None, oldest), row)
+            for known in list(self.types(record.cluster_id)):
+                key = codec.transition_key(known.cluster_id, known.type.group_resource, oldest)
+                self._put(codec.TRANSITION, "transitions", key, TransitionRow(began, known.state, known.reason))
+
+    def _history_began(self) -> int:
+        """Time of the first entry of history that can be read; of the newest where there is none."""
+        rows = (row for _, row in self.sound_history(self.oldest_revision(), self.revision) if row is not None)
+        return next(map(time_of, rows), self.time_ms)
+
+    def find_transitions(self, after_revision: int, most: int) -> int | None:
+        """Writes down the transitions among the next entries of the log.
+
+        Returns:
+            the revision to go on after; None at the end.
+        """
+        looked_at = list(islice(self.sound_history(after_revision, self.revision), most))
+        for _, row in looked_at:
+            if row is not None and not isinstance(row, ObjectRow):
+                self._found_transition(row.entry)
+        return looked_at[-1][0] if looked_at else None
+
+    def _found_transition(self, entry: ClusterEntry | TypeEntry) -> None:
+        resource = entry.resource_type.group_resource if isinstance(entry, TypeEntry) else None
+        oldest = codec.transition_key(entry.cluster_id, resource, self.oldest_revision())
+        if self._transition_before(_key_of(entry)) == oldest:  # the first: what was put there is of later
+            previous = entry.previous_state if isinstance(entry, ClusterEntry) else None
+            if previous is None:
+                self._remove("transitions", oldest)
+            else:
+                self._put(codec.TRANSITION, "transitions", oldest, TransitionRow(self._history_began(), previous, ""))
+        self.note_transition(entry)
+
     def _indexed_at(self, revision: int) -> IndexedState:
         """What the indexes hold of a state that a former schema may have written."""
         key = codec.encode_revision(revision)
@@ -225,6 +298,8 @@ class Writer(Reader):
         """Writes what a plan changes. Where this raises, the transaction must be undone."""
         for entry in plan.commit.entries:
             self._append(entry)
+            if has_new_state(entry):
+                self.note_transition(entry)
         for key, head in plan.heads.items():
             self._set_head(key, head)
         for key, revision in plan.deletions.items():
@@ -239,13 +314,38 @@ class Writer(Reader):
             self._position = Position(plan.commit.revision, plan.time_ms)
             self._put(codec.POSITION, "meta", POSITION, self._position)
 
+    def note_transition(self, entry: ClusterEntry | TypeEntry) -> None:
+        """Writes down that a member or a type of it has entered a state."""
+        row = TransitionRow(self._known_until(entry), entry.state, entry.reason)
+        self._put(codec.TRANSITION, "transitions", _key_of(entry), row)
+
+    def _known_until(self, entry: ClusterEntry | TypeEntry) -> int:
+        if not _is_restart(entry):
+            return entry.time_ms
+        # All members are told after a restart, one after the other; it is the entry before the first that counts.
+        try:
+            before = self.entry(entry.revision - 1)
+        except LedgerCorrupt:
+            before = None
+        if not _is_restart(before):
+            return min(self.time_ms, entry.time_ms)
+        assert isinstance(before, ClusterEntry)
+        former = self._get(codec.TRANSITION, "transitions", _key_of(before))
+        return before.time_ms if former is None else former.since_ms
+
+    def _forget_transitions(self, entry: ClusterEntry | TypeEntry) -> None:
+        """Forgets the states that a member or a type had before the one that history will begin with."""
+        key = _key_of(entry)
+        while (before := self._transition_before(key)) is not None:
+            self._remove("transitions", before)
+
     def forget(self, up_to: int, most: int) -> Forgotten:
         """Forgets the next entries of history, at most `most` of them, none after `up_to`, for at most some 10 ms."""
         oldest = self.oldest_revision()
         until = time.perf_counter() + _FORGET_SECONDS
         dropped: list[int] = []
         damaged: list[int] = []
-        passed = 0
+        passed, time_ms = 0, self.oldest_time_ms()
         for revision, row in self.sound_history(oldest, up_to):  # told already, so what it names is committed
             if passed == most or (passed % _LOOK_EVERY == _LOOK_EVERY - 1 and time.perf_counter() > until):
                 break
@@ -254,8 +354,11 @@ class Writer(Reader):
                 damaged.append(revision)  # it stays, since it may be the newest state of an object
                 continue
             entry = self.as_entry(revision, row)
+            time_ms = entry.time_ms
             dropped += outlived_by(entry)
-            if isinstance(entry, ObjectEntry) and entry.type is EntryType.DELETED:
+            if has_new_state(entry):
+                self._forget_transitions(entry)
+            elif isinstance(entry, ObjectEntry) and entry.type is EntryType.DELETED:
                 self._forget_deletion(entry)
         else:
             oldest = max(oldest, up_to)
@@ -263,6 +366,7 @@ class Writer(Reader):
         for revision in dropped:
             self._transaction.delete(codec.encode_revision(revision), db=log)
         self._put(codec.NUMBER, "meta", OLDEST, oldest)
+        self._put(codec.NUMBER, "meta", OLDEST_TIME, time_ms)
         return Forgotten(len(dropped), oldest >= up_to, tuple(damaged))
 
     def repair_head(self, current_key: bytes, revision: int, row: ObjectRow) -> bytes:
@@ -380,6 +484,15 @@ class Writer(Reader):
         self.writes += 1
         former = self._transaction.pop(key, db=self._tables.handle(table))
         self._sums.replace(table, former, None)
+
+
+def _key_of(entry: ClusterEntry | TypeEntry) -> bytes:
+    resource = entry.resource_type.group_resource if isinstance(entry, TypeEntry) else None
+    return codec.transition_key(entry.cluster_id, resource, entry.revision)
+
+
+def _is_restart(entry: Entry | None) -> bool:
+    return isinstance(entry, ClusterEntry) and (entry.state, entry.reason) == (ClusterState.STALE, RESTARTED)
 
 
 def _indexed(body: bytes) -> IndexedState:

@@ -10,7 +10,7 @@ from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Commit
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.serve.listing import Listing
+from federator.aggregator.query.listing import present_listing
 from federator.aggregator.serve.watch_hub import WatchHub
 from federator.v1 import inventory_pb2
 from tests.unit.aggregator.federation import Federation
@@ -65,8 +65,8 @@ class Joined:
 
     async def listed(self, selection: Selection) -> list[inventory_pb2.InventoryObject]:
         """What a list brings now."""
-        pages = Listing(self.view, self.ledger, selection).pages()
-        return [inventory_pb2.InventoryObject.FromString(each) async for page in pages for each in page]
+        parts = present_listing(self.view, self.ledger, selection).parts()
+        return [inventory_pb2.InventoryObject.FromString(each) async for part in parts for each in part]
 
     def _committed(self, commit: Commit) -> None:
         self.commits.append(commit)

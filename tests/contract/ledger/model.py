@@ -66,10 +66,15 @@ class Model:
                 since_ms=known.since_ms,
                 term=known.term + 1,
                 durable_sequence=sequence,
+                labels_revision=known.labels_revision,
             )
+            if wanted.labels != known.labels:
+                self._enter(self.clusters[wanted.cluster_id], known.state, known, known.reason, entries)
             return
-        joined = msgspec.structs.replace(wanted, term=known.term + 1 if known else 1)
-        self._enter(joined, ClusterState.JOINING, known.state if known else None, "", entries)
+        joined = msgspec.structs.replace(
+            wanted, term=known.term + 1 if known else 1, labels_revision=known.labels_revision if known else 0
+        )
+        self._enter(joined, ClusterState.JOINING, known, "", entries)
         for key in [key for key in self.types if key[0] == wanted.cluster_id]:
             self.types[key] = msgspec.structs.replace(self.types[key], low_water="", generation=0)
         forgotten = [key for key, of in self.types.items() if _is_forgotten(of, wanted.cluster_id)]
@@ -116,7 +121,7 @@ class Model:
         """A change of a member's state."""
         known = self.clusters[cluster_id]
         if known.state is not state:
-            self._enter(known, state, known.state, reason, entries)
+            self._enter(known, state, known, reason, entries)
 
     def set_type_state(
         self, cluster_id: ClusterID, resource_type: ResourceType, state: TypeState, reason: str, entries: Entries
@@ -133,15 +138,30 @@ class Model:
         self,
         record: ClusterRecord,
         state: ClusterState,
-        previous: ClusterState | None,
+        previous: ClusterRecord | None,
         reason: str,
         entries: Entries,
     ) -> None:
         entry = next(entries, None)
-        assert entry is not None, f"{record.cluster_id} is not told to be {state}"
-        _check(entry, ClusterEntry(entry.revision, entry.time_ms, record.cluster_id, state, previous, reason))
+        assert entry is not None, f"{record.cluster_id} is not told to be {state} with {record.labels}"
+        is_relabelled = previous is not None and previous.labels != record.labels
+        expected = ClusterEntry(
+            entry.revision,
+            entry.time_ms,
+            record.cluster_id,
+            state,
+            previous.state if previous else None,
+            reason,
+            record.labels,
+            previous.labels if previous and is_relabelled else None,
+        )
+        _check(entry, expected)
         self.clusters[record.cluster_id] = msgspec.structs.replace(
-            record, state=state, reason=reason, since_ms=entry.time_ms
+            record,
+            state=state,
+            reason=reason,
+            since_ms=previous.since_ms if previous and previous.state is state else entry.time_ms,
+            labels_revision=entry.revision if is_relabelled else record.labels_revision,
         )
 
     def _describe(self, record: TypeRecord, entries: Entries) -> None:

@@ -113,13 +113,17 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def join(self) -> None:
         for name in "ab":
-            self.open_session(ClusterID(name), "agent-1")
+            self.open_session(ClusterID(name), "agent-1", {})
 
     # Calls
 
-    @rule(cluster_id=_clusters, instance=st.sampled_from(["agent-1", "agent-1", "agent-2"]))
-    def open_session(self, cluster_id: ClusterID, instance: str) -> None:
-        wanted = ClusterRecord(cluster_id, f"uid-of-{cluster_id}", agent_instance=instance)
+    @rule(
+        cluster_id=_clusters,
+        instance=st.sampled_from(["agent-1", "agent-1", "agent-2"]),
+        labels=st.sampled_from([{}, {}, {"env": "prod"}, {"env": "test", "region": "eu"}]),
+    )
+    def open_session(self, cluster_id: ClusterID, instance: str, labels: dict[str, str]) -> None:
+        wanted = ClusterRecord(cluster_id, f"uid-of-{cluster_id}", agent_instance=instance, labels=labels)
         record = self._run(self.joined.ledger.open_session(wanted))
         with self._told() as entries:
             self.model.open_session(wanted, entries)

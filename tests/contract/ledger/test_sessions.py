@@ -53,6 +53,44 @@ async def test_each_session_has_a_higher_term_and_keeps_the_state(ledger: Ledger
     assert ledger.revision == before, "a session by itself is no change of the federation"
 
 
+async def test_labels_are_those_of_the_newest_session_and_a_change_of_them_is_told(
+    ledger: Ledger, told: list[Commit]
+) -> None:
+    wanted = ClusterRecord(BERLIN, "uid-of-berlin", agent_instance="agent-1", labels={"env": "prod"}, labels_revision=5)
+    assert (await ledger.open_session(wanted)).labels_revision == 0, "they are as they were when it joined"
+    await ledger.set_cluster_state(BERLIN, ClusterState.LIVE, "synced")
+    live = ledger.clusters()[BERLIN]
+    del told[:]
+    await ledger.open_session(wanted)
+    assert not told, "the same labels are no change"
+    relabelled = await ledger.open_session(msgspec.structs.replace(wanted, labels={"env": "test"}))
+    ((entry,),) = [commit.entries for commit in told]
+    assert isinstance(entry, ClusterEntry)
+    assert (entry.labels, entry.previous_labels) == ({"env": "test"}, {"env": "prod"})
+    assert (entry.state, entry.previous_state, entry.reason) == (ClusterState.LIVE, ClusterState.LIVE, "synced")
+    assert not entry.is_transition
+    assert ledger.clusters()[BERLIN] == relabelled
+    assert (relabelled.labels, relabelled.labels_revision) == ({"env": "test"}, entry.revision)
+    assert relabelled.since_ms == live.since_ms, "its state has not changed"
+    del told[:]
+    await ledger.set_cluster_state(BERLIN, ClusterState.STALE, "silent")
+    ((entry,),) = [commit.entries for commit in told]
+    assert isinstance(entry, ClusterEntry)
+    assert (entry.labels, entry.previous_labels) == ({"env": "test"}, None)
+
+
+async def test_a_member_that_comes_back_with_other_labels_is_told_so(ledger: Ledger, told: list[Commit]) -> None:
+    wanted = ClusterRecord(BERLIN, "uid-of-berlin", agent_instance="agent-1", labels={"env": "prod"})
+    await ledger.open_session(wanted)
+    await ledger.set_cluster_state(BERLIN, ClusterState.REMOVED)
+    del told[:]
+    back = await ledger.open_session(msgspec.structs.replace(wanted, labels={}))
+    entry = told[0].entries[0]
+    assert isinstance(entry, ClusterEntry)
+    assert (entry.state, entry.labels, entry.previous_labels) == (ClusterState.JOINING, {}, {"env": "prod"})
+    assert back.labels_revision == entry.revision
+
+
 async def test_the_durable_sequence_is_kept_for_the_same_instance_only(ledger: Ledger) -> None:
     berlin = await Member.join(ledger, instance="agent-1")
     await berlin.push(put("web"), sequence=7)

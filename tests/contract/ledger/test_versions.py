@@ -98,3 +98,15 @@ async def test_dictionaries_are_kept(open_ledger: OpenLedger, request: pytest.Fi
     assert ledger.bodies.newest() == {pods: second}
     (entry,) = ledger.present()
     assert ledger.bodies.decode(entry.body) == b'{"metadata":{"name":"web"}}' * 10
+
+
+async def test_many_entries_are_read_as_each_by_itself(ledger: Ledger) -> None:
+    berlin = await Member.join(ledger)
+    for number in range(40):
+        await berlin.push(put(f"web-{number}"), put("same", body=b'{"n":%d}' % number))
+    revisions = [*range(ledger.revision - 90, ledger.revision + 1), 0, 7]
+    read = list(ledger.entries(iter(revisions)))
+    assert [revision for revision, _ in read] == revisions
+    assert [entry for _, entry in read] == [ledger.entry(revision) for revision in revisions]
+    assert any(entry is None for _, entry in read)
+    assert list(ledger.entries(())) == []

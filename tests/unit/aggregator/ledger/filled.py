@@ -109,5 +109,5 @@ def names_in(folder: Path) -> set[str]:
 @contextmanager
 def raw_tables(path: Path) -> Iterator[lmdb.Environment]:
     """The closed ledger's files, for tampering."""
-    with lmdb.Environment(str(path / FOLDER), map_size=1 << 40, max_dbs=9) as environment:
+    with lmdb.Environment(str(path / FOLDER), map_size=1 << 40, max_dbs=10) as environment:
         yield environment

@@ -12,6 +12,7 @@ from federator.aggregator.ledger.commit_thread import CommitThread
 from federator.aggregator.ledger.tables import Tables
 from federator.aggregator.ledger.writer import Writer, writing
 from federator.errors import InvalidInput, LedgerError
+from tests.unit.aggregator.ledger.company import Hurry
 
 
 @pytest.fixture
@@ -225,3 +226,67 @@ async def test_a_refused_piece_ends_the_threads_turn_too(thread: CommitThread) -
             await thread.submit(work, lambda _: None, cost=1)
         async with asyncio.timeout(5):
             await thread.turn()
+
+
+async def test_patient_work_waits_for_company_once_commits_follow_each_other(
+    thread: CommitThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_thread, "APART", 3600.0)
+    hurry = Hurry.of(thread)
+    told: list[str] = []
+    async with asyncio.timeout(10):
+        await thread.submit(lambda _: "at rest", told.append, cost=1, is_patient=True)
+        one = asyncio.create_task(thread.submit(lambda _: "one", told.append, cost=1, is_patient=True))
+        await hurry.awaited()
+        two = asyncio.create_task(thread.submit(lambda _: "two", told.append, cost=1, is_patient=True))
+        await asyncio.sleep(0)
+        await thread.submit(lambda _: "urgent", told.append, cost=1)
+        await asyncio.gather(one, two)
+    assert told == ["at rest", "one", "two", "urgent"]
+    assert thread.durations.count == 2, "what is urgent takes along what waits"
+
+
+async def test_patient_work_does_not_wait_longer_than_commits_are_apart(
+    thread: CommitThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_thread, "APART", 0.05)
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await thread.submit(lambda _: "", lambda _: None, cost=1, is_patient=True)
+    assert thread.durations.count == 3
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at-once", "while-it-waits"])
+@pytest.mark.parametrize(("requests", "bytes_each"), [(4, 1), (2, 50)])
+async def test_a_full_group_waits_for_nobody(
+    thread: CommitThread, monkeypatch: pytest.MonkeyPatch, requests: int, bytes_each: int, *, waits: bool
+) -> None:
+    monkeypatch.setattr(commit_thread, "APART", 3600.0)
+    monkeypatch.setattr(commit_thread, "MAX_GROUP_REQUESTS", 4)
+    monkeypatch.setattr(commit_thread, "MAX_GROUP_BYTES", 100)
+
+    hurry = Hurry.of(thread)
+
+    async def submit() -> None:
+        await thread.submit(lambda _: "", lambda _: None, cost=bytes_each, is_patient=True)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        await thread.submit(lambda _: "", lambda _: None, cost=1, is_patient=True)
+        for number in range(requests):
+            tasks.create_task(submit())
+            if waits and number == 0:
+                await hurry.awaited()
+    assert thread.durations.count == 2
+
+
+async def test_closing_ends_the_wait_for_company(thread: CommitThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_thread, "APART", 3600.0)
+    hurry = Hurry.of(thread)
+    told: list[str] = []
+    async with asyncio.timeout(10):
+        await thread.submit(lambda _: "at rest", told.append, cost=1, is_patient=True)
+        waiting = asyncio.create_task(thread.submit(lambda _: "patient", told.append, cost=1, is_patient=True))
+        await hurry.awaited()
+        await thread.close()
+        await waiting
+    assert told == ["at rest", "patient"]

@@ -49,7 +49,7 @@ class Written:
 
     def tamper(self, table: str, change: Callable[[lmdb.Transaction[bytes], lmdb._Database], object]) -> None:
         with (
-            lmdb.Environment(str(self.path / FOLDER), map_size=1 << 40, max_dbs=9) as environment,
+            lmdb.Environment(str(self.path / FOLDER), map_size=1 << 40, max_dbs=10) as environment,
             environment.begin(write=True) as transaction,
         ):
             change(transaction, environment.open_db(table.encode(), transaction))

@@ -19,7 +19,7 @@ import lmdb
 import pytest
 from blockbuster import blockbuster_ctx
 
-from federator.aggregator.ledger import codec
+from federator.aggregator.ledger import codec, commit_thread
 from federator.aggregator.ledger.lmdb import FOLDER, LmdbLedger
 from federator.aggregator.ledger.reader import POSITION
 from federator.aggregator.ledger.records import Commit
@@ -28,6 +28,7 @@ from federator.aggregator.ledger.writer import Writer
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.errors import CursorExpired, LedgerCorrupt, LedgerError, LedgerFull, LedgerLocked
 from tests.contract.ledger.member import DEPLOYMENTS, PODS, Member, changes, delete, put
+from tests.unit.aggregator.ledger.company import Hurry
 from tests.unit.aggregator.ledger.file_size import writes_fail_beyond
 
 BERLIN = ClusterID("berlin")
@@ -36,7 +37,7 @@ BERLIN = ClusterID("berlin")
 @contextmanager
 def raw(path: Path) -> Iterator[lmdb.Environment]:
     """The closed ledger's files, for tampering."""
-    with lmdb.Environment(str(path / FOLDER), map_size=1 << 40, max_dbs=7) as environment:
+    with lmdb.Environment(str(path / FOLDER), map_size=1 << 40, max_dbs=10) as environment:
         yield environment
 
 
@@ -186,7 +187,7 @@ async def test_another_schema_is_refused_and_the_lock_given_back(tmp_path: Path)
         later = codec.Identity(codec.SCHEMA_VERSION + 1, b"8 bytes!", b"secret")
         transaction.put(b"identity", codec.IDENTITY.seal(b"identity", later), db=database)
     for _ in range(2):
-        with pytest.raises(LedgerError, match="schema 3"):
+        with pytest.raises(LedgerError, match=f"schema {codec.SCHEMA_VERSION + 1}"):
             LmdbLedger.open(tmp_path)
 
 
@@ -280,6 +281,29 @@ async def test_batches_that_wait_together_share_a_commit(tmp_path: Path) -> None
     assert ledger.statistics()["commits"] - before < 10
     assert ledger.commit_durations.count == ledger.statistics()["commits"]
     await ledger.close()
+
+
+async def test_lone_changes_wait_for_company_and_steps_that_somebody_waits_for_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_thread, "APART", 3600.0)
+    ledger = LmdbLedger.open(tmp_path)
+    async with asyncio.timeout(10):
+        berlin = await Member.join(ledger)
+        hurry = Hurry.of(ledger._thread)
+        before = ledger.statistics()["commits"]
+        change = asyncio.create_task(berlin.push(put("web"), sequence=1))
+        bookmark = asyncio.create_task(berlin.push(sequence=2, low_water="120"))
+        await hurry.awaited()
+        await berlin.push(put("db"))  # the first types of a frame with several
+        await asyncio.gather(change, bookmark)
+        assert ledger.statistics()["commits"] - before == 1, "both have waited for it"
+        await berlin.push(put("api"), sequence=3, skips_older=True)
+        await berlin.push(put("cache"), sequence=4, listed_version="110")
+        await berlin.push(sequence=5, low_water="130", generation=1)
+        await berlin.push(sequence=6)
+        await ledger.set_type_state(BERLIN, PODS, TypeState.LIVE)
+        await ledger.close()
 
 
 async def test_nothing_is_read_before_it_is_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from federator.errors import (
     LedgerLocked,
     LedgerNotEmpty,
 )
-from tests.contract.ledger.member import Member, objects, put
+from tests.contract.ledger.member import PODS, Member, objects, put
 from tests.unit.aggregator.ledger.filled import BERLIN, THEN, WEB, filled, names_in, raw_tables
 
 
@@ -62,6 +62,12 @@ async def test_everything_of_the_backup_is_there_under_new_revisions(tmp_path: P
         assert now == (None if then is None else moved(then, offset))
     assert list(new.bodies) == list(old.bodies)
     assert new.types(BERLIN) == old.types(BERLIN)
+    for resource in (None, PODS.group_resource):
+        noted = old.transitions(BERLIN, resource)
+        assert noted
+        expected = [msgspec.structs.replace(each, revision=each.revision + offset) for each in noted]
+        assert new.transitions(BERLIN, resource) == expected
+    assert new.oldest_time_ms == old.oldest_time_ms > 0
     assert new.revision_at(int(THEN * 1000)) == old.revision_at(int(THEN * 1000)) + offset
     await old.close()
     await new.close()

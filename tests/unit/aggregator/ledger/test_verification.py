@@ -23,7 +23,7 @@ from federator.aggregator.ledger.verification import Verified, verify
 from federator.errors import LedgerCorrupt, LedgerError
 from federator.wire.body import encode_body
 from tests.contract.ledger.member import Member, delete, put
-from tests.unit.aggregator.ledger.filled import filled, raw_tables
+from tests.unit.aggregator.ledger.filled import BERLIN, filled, raw_tables
 
 
 def problems(path: Path, *, bodies: bool = False) -> list[str]:
@@ -65,6 +65,15 @@ class Tampering:
     def change(self, revision: int, row: ObjectRow, **changes: object) -> None:
         """Writes an entry anew."""
         self.put("log", codec.encode_revision(revision), codec.ROW, msgspec.structs.replace(row, **changes))
+
+    def transitions(self) -> list[tuple[bytes, codec.TransitionRow]]:
+        """Those of berlin itself."""
+        prefix = codec.transitions_prefix(BERLIN, None)
+        return [
+            (key, codec.TRANSITION.unseal(key, sealed))
+            for key, sealed in self.records("transitions")
+            if key.startswith(prefix)
+        ]
 
     def head(self, name: str) -> tuple[bytes, codec.HeadRow]:
         """The head of an object in berlin."""
@@ -280,6 +289,25 @@ def _cluster_at_another_key(ledger: Tampering) -> None:
     ledger.put("clusters", first, codec.CLUSTER, codec.CLUSTER.unseal(second, sealed))
 
 
+def _no_transition(ledger: Tampering) -> None:
+    ledger.delete("transitions", ledger.transitions()[-1][0])
+
+
+def _transition_says_otherwise(ledger: Tampering) -> None:
+    key, row = ledger.transitions()[-1]
+    ledger.put("transitions", key, codec.TRANSITION, msgspec.structs.replace(row, state="STALE"))
+
+
+def _transition_without_entry(ledger: Tampering) -> None:
+    key, row = ledger.transitions()[-1]
+    revision = codec.transition_revision(key) + 1000
+    ledger.put("transitions", codec.moved_transition(key, revision), codec.TRANSITION, row)
+
+
+def _transition_of_nothing(ledger: Tampering) -> None:
+    ledger.put("transitions", b"berlin" + bytes(8), codec.TRANSITION, ledger.transitions()[-1][1])
+
+
 def _no_dictionary(ledger: Tampering) -> None:
     ledger.delete("dictionaries", codec.encode_number(1))
 
@@ -331,6 +359,11 @@ DAMAGES: list[tuple[Callable[[Tampering], None], str]] = [
     (_type_of_an_unknown_cluster, "its cluster is unknown"),
     (_type_at_another_key, "it is the record of"),
     (_cluster_at_another_key, "clusters berlin: it is the record of paris"),
+    (_no_transition, "its transition is not noted"),
+    (_no_transition, "transitions berlin itself: it ends JOINING, not LIVE"),
+    (_transition_says_otherwise, "its entry says otherwise"),
+    (_transition_without_entry, "its entry is missing"),
+    (_transition_of_nothing, "its key is none"),
     (_no_dictionary, "its body needs dictionary 7, which is missing"),
     (_dictionary_that_is_none, "it is no zstd dictionary of its ID"),
     (_dictionary_with_a_gap, "it should be number 1"),
@@ -347,7 +380,7 @@ async def test_damage_is_told(tmp_path: Path, change: Callable[[Tampering], None
     assert [each for each in found if problem in each], found
 
 
-@pytest.mark.parametrize("table", ["current", "deletions", "clusters", "types", "numbers", "names", "dictionaries"])
+@pytest.mark.parametrize("table", [table for table in TABLES if table not in {"log", "meta"}])
 async def test_a_table_with_a_record_of_before_does_not_add_up(tmp_path: Path, table: str) -> None:
     """What LMDB may show where its own pages are damaged: every record is sound."""
     await filled(tmp_path)
