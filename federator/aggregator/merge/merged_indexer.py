@@ -3,30 +3,78 @@
 from __future__ import annotations
 
 import random
+import secrets
+import struct
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap
+from xxhash import xxh3_64_intdigest
 
-from federator.aggregator.ledger.indexed_state import NOTHING_INDEXED, UNKNOWN, IndexedState
+from federator.aggregator.ledger.indexed_state import (
+    NOTHING_INDEXED,
+    UNKNOWN,
+    UNREAD,
+    IndexedState,
+    read_indexed_state,
+)
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import Commit, EntryType, ObjectEntry
+from federator.aggregator.merge.axis import Axis, AxisKind, Codes, Column, Rows
+from federator.aggregator.merge.field_indexes import FieldIndexes
+from federator.aggregator.merge.function_indexes import FunctionIndexes
+from federator.aggregator.merge.growing import GrowingColumn
+from federator.aggregator.merge.hash_index import HashIndex, hash_text
+from federator.aggregator.merge.names import LoadedNames, NameTable
+from federator.aggregator.merge.pair_index import PairIndex
 from federator.aggregator.merge.postings import Postings
+from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME, Selection
+from federator.aggregator.merge.texts import Texts
+from federator.aggregator.merge.values import sort_key
 from federator.api.cluster import ClusterID
-from federator.api.field_path import FieldPath
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.api.selector import LabelOperator, LabelRequirement
+from federator.api.selector import FieldRequirement, FieldSelector, LabelOperator, LabelRequirement
+from federator.errors import InvalidInput, LedgerCorrupt
 
 LOAD_SLICE = 2048
 """Objects that are loaded at a time: some 30 ms."""
 
-_SEPARATOR = "\0"
-"""Between namespace and name in a local key: below every character, so that texts sort as the pair would."""
+_AHEAD = 4
+"""How many times as many names are looked at as a page has rows; most names are of one row."""
+
+LAST = 0xFFFFFFFF
+"""Rank of a row that has no value."""
+
+
+class Partition:
+    """The rows of one type in one cluster.
+
+    Attributes:
+        number: place among the partitions; given to another one when this has no rows any more.
+        cluster_id: the cluster.
+        group_resource: the type.
+        rows: the rows.
+    """
+
+    __slots__ = ("cluster_id", "group_resource", "number", "rows")
+
+    def __init__(self, number: int, cluster_id: ClusterID, group_resource: GroupResource) -> None:
+        self.number = number
+        self.cluster_id = cluster_id
+        self.group_resource = group_resource
+        self.rows = BitMap()
+
+    def is_of(self, key: ObjectKey) -> bool:
+        """Whether a key belongs here."""
+        cluster_id, group, resource, _, _ = key
+        return cluster_id == self.cluster_id and (group, resource) == self.group_resource
 
 
 class ObjectReference(NamedTuple):
@@ -43,70 +91,12 @@ class ObjectReference(NamedTuple):
     revision: int
 
 
-class Partition:
-    """The rows of one type in one cluster.
-
-    Attributes:
-        cluster_id: the cluster.
-        group_resource: the type.
-    """
-
-    __slots__ = ("_rows_by_key", "cluster_id", "group_resource", "namespaces", "rows")
-
-    def __init__(self, cluster_id: ClusterID, group_resource: GroupResource) -> None:
-        self.cluster_id = cluster_id
-        self.group_resource = group_resource
-        self.rows = BitMap()
-        self.namespaces = Postings()
-        self._rows_by_key: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._rows_by_key)
-
-    def is_of(self, key: ObjectKey) -> bool:
-        """Whether a key belongs here."""
-        cluster_id, group, resource, _, _ = key
-        return cluster_id == self.cluster_id and (group, resource) == self.group_resource
-
-    def row(self, local_key: str) -> int | None:
-        """The row of a local key."""
-        return self._rows_by_key.get(local_key)
-
-    def add(self, local_key: str, row: int) -> None:
-        """Takes in a row."""
-        self._rows_by_key[local_key] = row
-        self.rows.add(row)
-        self.namespaces.add(local_key.partition(_SEPARATOR)[0], row)
-
-    def fill(self, rows_by_key: dict[str, int]) -> None:
-        """Takes in its first rows, all at once."""
-        self._rows_by_key = rows_by_key
-        self.rows = BitMap(rows_by_key.values())
-        by_namespace: defaultdict[str, list[int]] = defaultdict(list)
-        for local_key, row in rows_by_key.items():
-            by_namespace[local_key.partition(_SEPARATOR)[0]].append(row)
-        self.namespaces = Postings.of(by_namespace)
-
-    def discard(self, local_key: str, row: int) -> None:
-        """Lets go of a row."""
-        del self._rows_by_key[local_key]
-        self.rows.discard(row)
-        self.namespaces.discard(local_key.partition(_SEPARATOR)[0], row)
-
-    def named(self, name: str, namespaces: Iterable[str]) -> Iterator[int]:
-        """The rows of a name in some namespaces."""
-        for namespace in namespaces:
-            row = self._rows_by_key.get(namespace + _SEPARATOR + name)
-            if row is not None:
-                yield row
-
-
 class References(NamedTuple):
-    """Sorted references to the selected rows of one partition."""
+    """References to the selected rows of one partition, by namespace and name."""
 
     cluster_id: ClusterID
     group_resource: GroupResource
-    keys: list[tuple[str, int]]
+    objects: list[ObjectReference]
 
 
 class MergedIndexer:
@@ -123,28 +113,52 @@ class MergedIndexer:
       counted.
 
     What does not hold: row numbers mean nothing beyond the step in which they were read, since a deleted object's
-    number is given away again. Take `references` in the same step as the rows; they stay good for as long as their
-    revision is pinned (`federator.aggregator.query.pins`).
+    number is given away again. Take the rows' `revisions` in the same step: they name entries of the ledger, and stay
+    good for as long as their revision is pinned (`federator.aggregator.query.pins`).
 
-    A row is a number into columns; it costs its local key, a word, and its bits in the indexes. The body stays in the
-    ledger. A row's labels are not kept (some 200 bytes a row): each commit brings what they were before it. Where even
-    the ledger does not know that, since the entry before is damaged, every index is searched instead.
+    A row is a number into columns of numbers: no Python object is kept for each. Its body stays in the ledger, and so
+    do its labels (some 200 bytes a row): each commit brings what they were before it. Where even the ledger does not
+    know that, since the entry before is damaged, every label is searched instead. Name, namespace, owner kind and
+    owners are in the columns. Bitmaps say which rows have what; lookups by key, UID and owner go by hashes of 64 bits
+    under a seed of this process, keys are compared as well.
     """
 
     def __init__(self) -> None:
         self._revision = 0
+        self._seed = secrets.randbits(64)
         self._partitions: dict[GroupResource, dict[ClusterID, Partition]] = {}
+        self._numbered: list[Partition | None] = []
+        self._free_partitions: list[int] = []
         self._last_partition: Partition | None = None
-        # Columns, by row number.
-        self._row_partitions: list[Partition | None] = []
-        self._row_keys: list[str] = []
-        self._row_revisions = array("Q")
         self._free: list[int] = []
-        # Indexes on what may change of an object.
+        self._end = 0  # row numbers given so far
+        self._rows = BitMap()
+        # Columns, by row number.
+        self._partition_numbers: GrowingColumn[np.uint32] = GrowingColumn("I", np.uint32)
+        self._row_namespaces: GrowingColumn[np.uint32] = GrowingColumn("I", np.uint32)
+        self._row_names: GrowingColumn[np.uint32] = GrowingColumn("I", np.uint32)
+        self._row_created: GrowingColumn[np.uint32] = GrowingColumn("I", np.uint32)
+        self._row_owner_kinds: GrowingColumn[np.uint32] = GrowingColumn("I", np.uint32)
+        self._row_revisions: GrowingColumn[np.uint64] = GrowingColumn("Q", np.uint64)
+        self._row_uids: GrowingColumn[np.uint64] = GrowingColumn("Q", np.uint64)
+        self._row_owners: GrowingColumn[np.uint64] = GrowingColumn("Q", np.uint64)
+        self._more_owners: dict[int, tuple[int, ...]] = {}
+        # Texts by number.
+        self._names = NameTable(self._seed)
+        self._namespaces = Texts()
+        self._owner_kinds = Texts()
+        # Indexes.
+        self._keys = HashIndex()
+        self._uids = PairIndex(lambda hashes, rows: self._row_uids.view()[rows] == hashes)
+        self._owners = PairIndex(self._are_owned)
+        self._namespace_rows = Postings()
         self._label_keys = Postings()
         self._label_values: dict[str, Postings] = {}
         self._nodes = Postings()
-        self._owners = Postings()
+        self._owner_kind_rows = Postings()
+        self.fields = FieldIndexes()
+        self.functions = FunctionIndexes()
+        self._ledger: Ledger | None = None
         self._applied_entries = 0
         self._malformed = 0
         self._searched = 0
@@ -155,7 +169,7 @@ class MergedIndexer:
         return self._revision
 
     def __len__(self) -> int:
-        return len(self._row_keys) - len(self._free)
+        return self._end - len(self._free)
 
     # ------------------------------------------------------------------------------------------------------ changes
 
@@ -173,45 +187,41 @@ class MergedIndexer:
             ledger: whose objects are taken in.
             also: called with each entry, so that reading all of them once serves others, too.
         """
+        self._ledger = ledger
         self._revision = ledger.revision
-        bulk = _Bulk()
-        keys, partitions, revisions = self._row_keys, self._row_partitions, self._row_revisions
+        bulk, names = _Bulk(), LoadedNames(self._seed)
+        key_hashes = array("Q")
+        row = -1
         for row, entry in enumerate(ledger.present()):
             key, state = entry.key, entry.indexed
-            local_key = key.namespace + _SEPARATOR + key.name
-            keys.append(local_key)
-            partitions.append(self._partition(key))
-            revisions.append(entry.revision)
+            if state.created == UNREAD:
+                state = _read_anew(entry, ledger)
+            partition = self._partition(key)
+            self._reserve(row + 1)
+            self._set_row(row, partition, entry, state)
+            self._row_namespaces.items[row] = self._namespaces.use(key.namespace) if key.namespace else 0
+            names.add(key.name)
+            key_hashes.append(self._key_hash(partition, key))
             bulk.add(row, state)
+            bulk.partitions[partition].append(row)
+            bulk.namespaces[key.namespace].append(row)
             also(entry)
             if not state.is_whole:
                 self._malformed += 1
             if row % LOAD_SLICE == LOAD_SLICE - 1:
                 yield row + 1
-        self._fill_partitions()
+        self._end = row + 1
+        self._rows = BitMap(range(self._end))
+        self._row_names.fill(self._names.fill(names))
+        yield self._end
+        self._keys.fill(np.frombuffer(key_hashes, np.uint64))
+        for partition, rows in bulk.partitions.items():
+            partition.rows = BitMap(rows)
+        for namespace, rows in bulk.namespaces.items():
+            self._namespace_rows.add_all(namespace, rows)
+        yield self._end
+        self._fill_pairs()
         self._take_in(bulk)
-
-    def _take_in(self, bulk: _Bulk) -> None:
-        """Indexes rows that are in no index yet."""
-        for key, rows_by_value in bulk.labels.items():
-            values = self._label_values.get(key)
-            if values is None:
-                values = self._label_values[key] = Postings()
-            for value, rows in rows_by_value.items():
-                values.add_all(value, rows)
-            self._label_keys.add_all(key, list(chain.from_iterable(rows_by_value.values())))
-        for node, rows in bulk.nodes.items():
-            self._nodes.add_all(node, rows)
-        for uid, rows in bulk.owners.items():
-            self._owners.add_all(uid, rows)
-
-    def _fill_partitions(self) -> None:
-        rows_of: defaultdict[Partition, list[int]] = defaultdict(list)
-        for row, partition in enumerate(self._row_partitions):
-            if partition is not None:
-                rows_of[partition].append(row)
-        for partition, rows in rows_of.items():
-            partition.fill({self._row_keys[row]: row for row in rows})
 
     def apply(self, commit: Commit) -> None:
         """Takes in the object entries of a commit."""
@@ -235,39 +245,142 @@ class MergedIndexer:
         self._revision = commit.revision
 
     def _add(self, entry: ObjectEntry, added: _Bulk) -> None:
-        key = entry.key
-        row = self._new_row(self._partition(key), key.namespace + _SEPARATOR + key.name)
-        self._row_revisions[row] = entry.revision
         self._malformed += not entry.indexed.is_whole
+        row = self._new_row(entry)
         added.add(row, entry.indexed)
+        self._index_fields(row, entry)
 
     def _modify(self, entry: ObjectEntry, before: IndexedState) -> None:
-        key, state = entry.key, entry.indexed
-        local_key = key.namespace + _SEPARATOR + key.name
-        partition = self._partition(key)
-        row = partition.row(local_key)
-        self._malformed += not state.is_whole
+        state = entry.indexed
+        row = self.find(entry.key)
         if row is None:  # the state before was damaged, and so could not be loaded
-            row = self._new_row(partition, local_key)
-            self._index(row, state, NOTHING_INDEXED)
-        elif state != before:
+            added = _Bulk()
+            self._add(entry, added)
+            self._take_in(added)
+            return
+        self._malformed += not state.is_whole
+        if state != before:
             self._index(row, state, self._known(before, row))
-        self._row_revisions[row] = entry.revision
+            self._row_created.items[row] = max(0, state.created)
+            if before is UNKNOWN or state.owner_uids != before.owner_uids:
+                self._set_owners(row, state)
+        self._row_revisions.items[row] = entry.revision
+        self._index_fields(row, entry)
 
     def _delete(self, entry: ObjectEntry, before: IndexedState) -> None:
-        key = entry.key
-        local_key = key.namespace + _SEPARATOR + key.name
-        partition = self._partition(key)
-        row = partition.row(local_key)
+        row = self.find(entry.key)
         if row is None:
             return
         self._index(row, NOTHING_INDEXED, self._known(before, row))
-        partition.discard(local_key, row)
-        if not partition:
+        self.fields.discard(row)
+        self.functions.discard(row)
+        self._set_owners(row, NOTHING_INDEXED)
+        self._row_uids.items[row] = 0
+        self._uids.discarded()
+        self._keys.discard(row)
+        self._names.leave(self._row_names.items[row])
+        self._namespaces.leave(self._row_namespaces.items[row])
+        self._namespace_rows.discard(entry.key.namespace, row)
+        self._rows.discard(row)
+        partition = self._partition(entry.key)
+        partition.rows.discard(row)
+        if not partition.rows:
             self._drop(partition)
-        self._row_partitions[row] = None
-        self._row_keys[row] = ""
         self._free.append(row)
+
+    def _new_row(self, entry: ObjectEntry) -> int:
+        key, state = entry.key, entry.indexed
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self._end
+            self._end += 1
+            self._reserve(self._end)
+        partition = self._partition(key)
+        self._set_row(row, partition, entry, state)
+        self._row_namespaces.items[row] = self._namespaces.use(key.namespace) if key.namespace else 0
+        self._row_names.items[row] = self._names.use(key.name)
+        self._keys.add(self._key_hash(partition, key), row)
+        self._uids.add(self._row_uids.items[row], row)
+        for hash_ in self._owner_hashes(row):
+            self._owners.add(hash_, row)
+        self._rows.add(row)
+        partition.rows.add(row)
+        self._namespace_rows.add(key.namespace, row)
+        return row
+
+    def _reserve(self, rows: int) -> None:
+        if rows > len(self._row_revisions.items):
+            for column in self._columns():
+                column.reserve(rows)
+
+    def _columns(self) -> tuple[GrowingColumn[np.uint32] | GrowingColumn[np.uint64], ...]:
+        return (
+            self._partition_numbers,
+            self._row_namespaces,
+            self._row_names,
+            self._row_created,
+            self._row_owner_kinds,
+            self._row_revisions,
+            self._row_uids,
+            self._row_owners,
+        )
+
+    def _set_row(self, row: int, partition: Partition, entry: ObjectEntry, state: IndexedState) -> None:
+        """Fills the columns of a new row, but for the texts."""
+        self._partition_numbers.items[row] = partition.number
+        self._row_created.items[row] = max(0, state.created)
+        self._row_owner_kinds.items[row] = 0
+        self._row_revisions.items[row] = entry.revision
+        self._row_uids.items[row] = hash_text(entry.uid, self._seed)
+        self._row_owners.items[row] = 0
+        if state.owner_uids:
+            first, *more = [hash_text(uid, self._seed) for uid in dict.fromkeys(state.owner_uids)]
+            self._row_owners.items[row] = first
+            if more:
+                self._more_owners[row] = tuple(more)
+
+    def _set_owners(self, row: int, state: IndexedState) -> None:
+        """Moves a row in the index of owners to what a state says."""
+        before = self._owner_hashes(row)
+        first, *more = [hash_text(uid, self._seed) for uid in dict.fromkeys(state.owner_uids)] or [0]
+        self._row_owners.items[row] = first
+        self._more_owners.pop(row, None)
+        if more:
+            self._more_owners[row] = tuple(more)
+        after = self._owner_hashes(row)
+        for hash_ in after:
+            if hash_ not in before:
+                self._owners.add(hash_, row)
+        for hash_ in before:
+            if hash_ not in after:
+                self._owners.discarded()
+
+    def _owner_hashes(self, row: int) -> tuple[int, ...]:
+        first = self._row_owners.items[row]
+        return (first, *self._more_owners.get(row, ())) if first else ()
+
+    def _are_owned(self, hashes: NDArray[np.uint64], rows: Rows) -> NDArray[np.bool_]:
+        owned: NDArray[np.bool_] = self._row_owners.view()[rows] == hashes
+        if self._more_owners:
+            for at in np.nonzero(~owned)[0].tolist():
+                owned[at] = int(hashes[at]) in self._more_owners.get(int(rows[at]), ())
+        return owned
+
+    def _fill_pairs(self) -> None:
+        rows = np.arange(self._end, dtype=np.uint32)
+        self._uids.fill(self._row_uids.view()[: self._end], rows)
+        owners = self._row_owners.view()[: self._end]
+        owned = np.nonzero(owners)[0].astype(np.uint32)
+        more = [(hash_, row) for row, hashes in self._more_owners.items() for hash_ in hashes]
+        self._owners.fill(
+            np.concatenate([owners[owned], np.array([hash_ for hash_, _ in more], np.uint64)]),
+            np.concatenate([owned, np.array([row for _, row in more], np.uint32)]),
+        )
+
+    def _key_hash(self, partition: Partition, key: ObjectKey) -> int:
+        text = f"{key.namespace}\0{key.name}".encode("utf-8", "surrogatepass")
+        return xxh3_64_intdigest(_PARTITION.pack(partition.number) + text, self._seed)
 
     def _partition(self, key: ObjectKey) -> Partition:
         partition = self._last_partition  # entries of one commit mostly share it
@@ -280,35 +393,26 @@ class MergedIndexer:
         by_cluster = self._partitions.setdefault(key.group_resource, {})
         partition = by_cluster.get(key.cluster_id)
         if partition is None:
-            partition = by_cluster[key.cluster_id] = Partition(key.cluster_id, key.group_resource)
+            number = self._free_partitions.pop() if self._free_partitions else len(self._numbered)
+            partition = by_cluster[key.cluster_id] = Partition(number, key.cluster_id, key.group_resource)
+            self._numbered[number : number + 1] = [partition]
         return partition
 
     def _drop(self, partition: Partition) -> None:
         self._last_partition = None
+        self._numbered[partition.number] = None
+        self._free_partitions.append(partition.number)
         by_cluster = self._partitions[partition.group_resource]
         del by_cluster[partition.cluster_id]
         if not by_cluster:
             del self._partitions[partition.group_resource]
-
-    def _new_row(self, partition: Partition, local_key: str) -> int:
-        if self._free:
-            row = self._free.pop()
-            self._row_partitions[row] = partition
-            self._row_keys[row] = local_key
-        else:
-            row = len(self._row_keys)
-            self._row_partitions.append(partition)
-            self._row_keys.append(local_key)
-            self._row_revisions.append(0)
-        partition.add(local_key, row)
-        return row
 
     def _known(self, before: IndexedState, row: int) -> IndexedState:
         """What the indexes hold of a row; where that is unknown, takes the row out of them."""
         if before is not UNKNOWN:
             return before
         self._searched += 1
-        for postings in (self._label_keys, *self._label_values.values(), self._nodes, self._owners):
+        for postings in (self._label_keys, *self._label_values.values(), self._nodes):
             postings.discard_everywhere(row)
         self._label_values = {key: values for key, values in self._label_values.items() if values}
         return NOTHING_INDEXED
@@ -330,10 +434,24 @@ class MergedIndexer:
                 self._nodes.discard(old.node_name, row)
             if new.node_name:
                 self._nodes.add(new.node_name, row)
-        for uid in set(old.owner_uids).difference(new.owner_uids):
-            self._owners.discard(uid, row)
-        for uid in set(new.owner_uids).difference(old.owner_uids):
-            self._owners.add(uid, row)
+        # The column knows better than a state that was written before owner kinds were read.
+        kind = self._row_owner_kinds.items[row]
+        if new.owner_kind != self._owner_kinds[kind]:
+            if kind:
+                self._owner_kind_rows.discard(self._owner_kinds[kind], row)
+                self._owner_kinds.leave(kind)
+            self._row_owner_kinds.items[row] = 0
+            if new.owner_kind:
+                self._row_owner_kinds.items[row] = self._owner_kinds.use(new.owner_kind)
+                self._owner_kind_rows.add(new.owner_kind, row)
+
+    def _index_fields(self, row: int, entry: ObjectEntry) -> None:
+        if self.fields:
+            assert self._ledger is not None, "it was loaded before anything was applied"
+            self.fields.put(row, entry, self._ledger.bodies)
+        if self.functions:
+            assert self._ledger is not None, "it was loaded before anything was applied"
+            self.functions.put(row, entry, self._ledger.bodies)
 
     def _discard_label(self, key: str, value: str, row: int) -> None:
         values = self._label_values.get(key)
@@ -342,49 +460,230 @@ class MergedIndexer:
             if not values:
                 del self._label_values[key]
 
+    def _take_in(self, bulk: _Bulk) -> None:
+        """Indexes what may change of rows that are in no such index yet."""
+        for key, rows_by_value in bulk.labels.items():
+            values = self._label_values.get(key)
+            if values is None:
+                values = self._label_values[key] = Postings()
+            for value, rows in rows_by_value.items():
+                values.add_all(value, rows)
+            self._label_keys.add_all(key, list(chain.from_iterable(rows_by_value.values())))
+        for node, rows in bulk.nodes.items():
+            self._nodes.add_all(node, rows)
+        for kind, rows in bulk.owner_kinds.items():
+            self._owner_kind_rows.add_all(kind, rows)
+            for row in rows:
+                self._row_owner_kinds.items[row] = self._owner_kinds.use(kind)
+
     # -------------------------------------------------------------------------------------------------------- reads
 
-    def select(self, selection: Selection) -> BitMap:
-        """Returns the rows of a selection, as far as the indexes know it.
+    def select(self, selection: Selection, scope: Scope = EVERYTHING) -> BitMap:
+        """Returns the rows of a selection within a scope, as far as the indexes know it.
 
-        Requirements on other than `INDEXED_FIELDS` are left to the caller, who has the bodies.
+        What `unanswered` returns in the same step is left to the caller, who has the bodies.
         """
-        partitions = list(self._selected_partitions(selection))
-        rows = self._candidates(partitions, selection.namespace, selection.name)
+        wanted: list[BitMap] = []
+        allowed = scope.rows(self)
+        if allowed is not None:
+            wanted.append(allowed)
+        if selection.uid:
+            wanted.append(self.with_uid(selection.uid))
+        if selection.owner_uid:
+            wanted.append(self.owned_by(selection.owner_uid))
+        if selection.name:
+            wanted.append(self._named(selection.name))
+        if selection.namespace:
+            wanted.append(self._namespace_rows.rows_of_any((selection.namespace, "")))
+        unwanted: list[BitMap] = []
         for label_requirement in selection.labels:
-            if not rows:
-                return rows
-            self._keep_labelled(rows, label_requirement)
-        for requirement in selection.indexed_fields:
-            equal = self._rows_by_field(partitions, requirement.path, requirement.value)
-            if requirement.equal:
-                rows &= equal
-            else:
-                rows -= equal
+            self._by_label(label_requirement, wanted, unwanted)
+        asked = self._of_partitions(selection)
+        for requirement in selection.fields:
+            having = self._with_field(requirement, selection, asked)
+            if having is not None:
+                (wanted if requirement.equal else unwanted).append(having)
+        wanted.append(asked)
+        wanted.sort(key=len)
+        rows = wanted[0].copy()
+        for other in wanted[1:]:
+            rows &= other
+        for other in unwanted:
+            rows -= other
         return rows
+
+    def unanswered(self, selection: Selection) -> FieldSelector:
+        """Returns the requirements of a selection that no index knows, so that the objects have to be read."""
+        return FieldSelector(
+            tuple(
+                requirement
+                for requirement in selection.other_fields
+                if self.fields.answers(requirement.path, selection.resources) is None
+            )
+        )
+
+    def building_fields(self) -> Iterator[None]:
+        """Builds field indexes that are declared, one after the other, in steps of milliseconds.
+
+        Others may change everything between two steps.
+        """
+        while (index := self.fields.unbuilt()) is not None:
+            assert self._ledger is not None, "it was loaded before"
+            rows = BitMap().union(
+                *(
+                    partition.rows
+                    for resource, by_cluster in self._partitions.items()
+                    if index.covers(resource)
+                    for partition in by_cluster.values()
+                )
+            )
+            yield from self.fields.building(index, rows, self._entry_of, self._ledger.bodies)
+
+    def _entry_of(self, row: int) -> ObjectEntry | None:
+        if row not in self._rows or self._ledger is None:
+            return None
+        try:
+            return self._ledger.entry(self._row_revisions.items[row])
+        except LedgerCorrupt:
+            return None
+
+    def present(self) -> BitMap:
+        """Returns all rows; not to be changed."""
+        return self._rows
+
+    def find(self, key: ObjectKey) -> int | None:
+        """Returns the row of an object, or None where it is not present."""
+        partition = self._partitions.get(key.group_resource, {}).get(key.cluster_id)
+        if partition is None:
+            return None
+        for row in self._keys.find(self._key_hash(partition, key)):
+            if (
+                self._partition_numbers.items[row] == partition.number
+                and self._namespaces[self._row_namespaces.items[row]] == key.namespace
+                and self._names[self._row_names.items[row]] == key.name
+            ):
+                return row
+        return None
+
+    def key(self, row: int) -> ObjectKey:
+        """Returns which object a row is."""
+        partition = self._numbered[self._partition_numbers.items[row]]
+        assert partition is not None, "a row in use has its partition"
+        group, resource = partition.group_resource
+        namespace = self._namespaces[self._row_namespaces.items[row]]
+        return ObjectKey(partition.cluster_id, group, resource, namespace, self._names[self._row_names.items[row]])
+
+    def rows_in(self, cluster_id: ClusterID, resource: GroupResource) -> BitMap:
+        """Returns the rows of one type in one cluster; not to be changed."""
+        partition = self._partitions.get(resource, {}).get(cluster_id)
+        return partition.rows if partition else BitMap()
+
+    def with_uid(self, uid: str) -> BitMap:
+        """Returns the rows of a UID: several clusters or types may tell the same."""
+        hash_ = hash_text(uid, self._seed)
+        return BitMap([row for row in self._uids.find(hash_) if self._row_uids.items[row] == hash_])
 
     def owned_by(self, owner_uid: str) -> BitMap:
         """Returns the rows that name an owner of this UID."""
-        return self._owners.rows(owner_uid).copy()
+        hash_ = hash_text(owner_uid, self._seed)
+        return BitMap([row for row in self._owners.find(hash_) if hash_ in self._owner_hashes(row)])
+
+    def revisions(self, rows: Rows) -> NDArray[np.uint64]:
+        """Returns the revisions at which rows took their states."""
+        return self._row_revisions.view()[rows]
+
+    def created(self, rows: Rows) -> NDArray[np.int64]:
+        """Returns when objects were created, seconds since 1970; 0 where that is not known."""
+        return self._row_created.view()[rows].astype(np.int64)
+
+    def unchanged_since(self, rows: BitMap, revision: int) -> BitMap:
+        """Returns those of some rows whose objects are what they were at a revision."""
+        numbers = row_numbers(rows)
+        return BitMap(array("I", numbers[self.revisions(numbers) <= revision].tobytes()))
+
+    def column(self, axis: Axis) -> Column:
+        """Returns what all rows have on an axis. CREATED is no such axis: see `created`."""
+        match axis.kind:
+            case AxisKind.CLUSTER | AxisKind.TYPE:
+                return self._partition_column(axis.kind)
+            case AxisKind.NAMESPACE:
+                # Number 0 is that of the empty namespace, which is none.
+                return Column(self._row_namespaces.view()[: self._end], self._namespaces.values())
+            case AxisKind.NODE:
+                return Column(*self._nodes.codes(self._end))
+            case AxisKind.OWNER_KIND:
+                return Column(self._row_owner_kinds.view()[: self._end], self._owner_kinds.values())
+            case AxisKind.LABEL:
+                return Column(*self._label_values.get(axis.name, Postings()).codes(self._end))
+            case AxisKind.FIELD if (index := self.fields.find(axis.name)) is not None:
+                return index.column(self._end)
+            case _:
+                raise ValueError(f"no column of {axis}")
+
+    def ranks(self, axis: Axis, *, descending: bool = False) -> Codes:
+        """Returns by row number where a row's value stands among all; equal values have equal ranks.
+
+        Rows without a value have the rank `LAST`, whichever way round.
+        """
+        match axis.kind:
+            case AxisKind.NAME:
+                ranks, is_none = self._names.ranks()[self._row_names.view()[: self._end]], None
+            case AxisKind.CREATED:
+                ranks = self._row_created.view()[: self._end]
+                is_none = ranks == 0
+            case _:
+                codes, values, _ = self.column(axis)
+                ranks, is_none = _ranks(values, sort_key if axis.kind is AxisKind.FIELD else str)[codes], codes == 0
+        ranks = np.uint32(LAST - 1) - ranks if descending else ranks.copy()
+        if is_none is not None:
+            ranks[is_none] = LAST
+        return ranks
+
+    def smallest(self, axis: Axis, rows: Rows, wanted: int, *, descending: bool = False) -> Rows:
+        """Returns those of some rows that can be among the first so many in the order of an axis, with all their ties.
+
+        So that the first page of a list need not rank a million rows.
+        """
+        if len(rows) <= wanted:
+            return rows
+        if axis.kind is AxisKind.NAME:
+            names = self._row_names.view()[rows]
+            looked_at = _AHEAD * wanted * max(1, len(self._names) // len(rows))
+            while looked_at < len(self._names):
+                found = rows[self._names.lowest(looked_at, descending=descending)[names]]
+                if len(found) >= wanted:
+                    return found
+                looked_at *= _AHEAD
+            return rows
+        ranks = self.ranks(axis, descending=descending)[rows]
+        return rows.compress(ranks <= np.partition(ranks, wanted - 1)[wanted - 1])
+
+    def settling(self) -> Iterator[None]:
+        """Brings the order of names up to date bit by bit, so that `ranks` need not do it at once."""
+        return self._names.settling()
+
+    @property
+    def unsettled(self) -> int:
+        """Names that the order does not have yet."""
+        return self._names.unsettled
 
     def references(self, rows: BitMap) -> list[References]:
-        """Returns references to rows, by type, then by cluster; unsorted inside, which may be done later."""
+        """Returns references to rows, by type, then by cluster; inside by namespace and name."""
         taken = []
         for group_resource in sorted(self._partitions):
             by_cluster = self._partitions[group_resource]
             for cluster_id in sorted(by_cluster):
-                found = rows & by_cluster[cluster_id].rows
-                if found:
-                    keys = [(self._row_keys[row], self._row_revisions[row]) for row in found]
-                    taken.append(References(cluster_id, group_resource, keys))
+                objects = sorted(map(self._reference, rows & by_cluster[cluster_id].rows))
+                if objects:
+                    taken.append(References(cluster_id, group_resource, objects))
         return taken
 
-    def count(self, rows: BitMap) -> Mapping[ClusterID, int]:
-        """Returns how many of the rows each cluster has; clusters with none are left out."""
+    def count(self, rows: BitMap | None = None) -> Mapping[ClusterID, int]:
+        """Returns how many of some rows, or of all, each cluster has; clusters with none are left out."""
         counts: dict[ClusterID, int] = {}
         for by_cluster in self._partitions.values():
             for cluster_id, partition in by_cluster.items():
-                number = rows.intersection_cardinality(partition.rows)
+                number = len(partition.rows) if rows is None else rows.intersection_cardinality(partition.rows)
                 if number:
                     counts[cluster_id] = counts.get(cluster_id, 0) + number
         return counts
@@ -392,7 +691,7 @@ class MergedIndexer:
     def objects(self) -> Mapping[tuple[ClusterID, GroupResource], int]:
         """Returns how many objects there are, by cluster and type."""
         return {
-            (cluster_id, group_resource): len(partition)
+            (cluster_id, group_resource): len(partition.rows)
             for group_resource, by_cluster in self._partitions.items()
             for cluster_id, partition in by_cluster.items()
         }
@@ -400,84 +699,136 @@ class MergedIndexer:
     def objects_by_type(self) -> Mapping[GroupResource, int]:
         """Returns how many objects there are of each type."""
         return {
-            group_resource: sum(map(len, by_cluster.values()))
+            group_resource: sum(len(partition.rows) for partition in by_cluster.values())
             for group_resource, by_cluster in self._partitions.items()
         }
 
     def sample(self, resource: GroupResource, most: int) -> list[int]:
         """Returns the revisions of some objects of a type, drawn at random from all clusters, each once."""
         rows = BitMap().union(*(partition.rows for partition in self._partitions.get(resource, {}).values()))
-        return [self._row_revisions[rows[place]] for place in random.sample(range(len(rows)), min(most, len(rows)))]
+        drawn = random.sample(range(len(rows)), min(most, len(rows)))
+        return [self._row_revisions.items[rows[place]] for place in drawn]
+
+    def bytes(self) -> Mapping[str, int]:
+        """Memory by part; that of texts, postings and bitmaps is estimated."""
+        return {
+            "columns": sum(column.memory for column in self._columns()),
+            "names": self._names.memory,
+            "keys": self._keys.memory,
+            "uids": self._uids.memory,
+            "owners": self._owners.memory,
+            "partitions": sum(_PARTITION_BYTES + 2 * len(known.rows) for known in self._numbered if known),
+            "namespaces": self._namespace_rows.memory,
+            "labels": self._label_keys.memory + sum(values.memory for values in self._label_values.values()),
+            "nodes": self._nodes.memory,
+            "owner_kinds": self._owner_kind_rows.memory,
+            "fields": sum(index.memory for index in self.fields),
+            "functions": self.functions.memory,
+        }
 
     def statistics(self) -> Mapping[str, int]:
-        """Objects, entries of each index, entries applied, bodies malformed, and rows that had to be searched for."""
+        """Objects, entries and bytes of each index, entries applied, bodies malformed, and rows searched for."""
         return {
             "revision": self._revision,
             "objects": len(self),
             "partitions": sum(map(len, self._partitions.values())),
             "index_entries_label_keys": len(self._label_keys),
             "index_entries_label_values": sum(map(len, self._label_values.values())),
+            "index_entries_namespaces": len(self._namespace_rows),
             "index_entries_nodes": len(self._nodes),
             "index_entries_owners": len(self._owners),
+            "index_entries_owner_kinds": len(self._owner_kind_rows),
+            "index_entries_uids": len(self._uids),
+            "index_entries_names": len(self._names),
+            **{f"index_bytes_{part}": number for part, number in self.bytes().items()},
             "applied_entries": self._applied_entries,
             "malformed": self._malformed,
             "searched": self._searched,
+            **self.fields.statistics(),
+            **self.functions.statistics(),
         }
 
-    def _selected_partitions(self, selection: Selection) -> Iterator[Partition]:
-        for group_resource in selection.resources:
-            for cluster_id, partition in self._partitions.get(group_resource, {}).items():
-                if selection.has_cluster(cluster_id):
-                    yield partition
+    def _reference(self, row: int) -> ObjectReference:
+        return ObjectReference(
+            self._namespaces[self._row_namespaces.items[row]],
+            self._names[self._row_names.items[row]],
+            self._row_revisions.items[row],
+        )
 
-    def _candidates(self, partitions: list[Partition], namespace: str, name: str) -> BitMap:
-        """A new bitmap of the partitions' rows, narrowed by what their keys say."""
-        if name:
-            named = BitMap()
-            for partition in partitions:
-                named.update(partition.named(name, (namespace, "") if namespace else partition.namespaces))
-            return named
-        if namespace:
-            return BitMap().union(*(partition.namespaces.rows_of_any((namespace, "")) for partition in partitions))
-        return BitMap().union(*(partition.rows for partition in partitions))
+    def _partition_column(self, kind: AxisKind) -> Column:
+        values: dict[str, int] = {"": 0}
+        by_number = np.zeros(len(self._numbered) or 1, np.uint32)
+        for number, partition in enumerate(self._numbered):
+            if partition is not None:
+                value = partition.cluster_id if kind is AxisKind.CLUSTER else str(partition.group_resource)
+                by_number[number] = values.setdefault(value, len(values))
+        return Column(by_number[self._partition_numbers.view()[: self._end]], list(values))
 
-    def _keep_labelled(self, rows: BitMap, requirement: LabelRequirement) -> None:
-        values = self._label_values.get(requirement.key)
+    def _of_partitions(self, selection: Selection) -> BitMap:
+        """The rows of the selected types in the selected clusters; not to be changed."""
+        selected = [
+            partition.rows
+            for group_resource in selection.resources
+            for cluster_id, partition in self._partitions.get(group_resource, {}).items()
+            if selection.has_cluster(cluster_id)
+        ]
+        if len(selected) == sum(map(len, self._partitions.values())):
+            return self._rows
+        return selected[0] if len(selected) == 1 else BitMap().union(*selected)
+
+    def _named(self, name: str) -> BitMap:
+        number = self._names.find(name)
+        if number is None:
+            return BitMap()
+        rows = np.nonzero(self._row_names.view()[: self._end] == number)[0].astype(np.uint32)
+        return BitMap(array("I", rows.tobytes())) & self._rows  # a free row's column says what it was
+
+    def _by_label(self, requirement: LabelRequirement, wanted: list[BitMap], unwanted: list[BitMap]) -> None:
+        values = self._label_values.get(requirement.key) or Postings()
         match requirement.operator:
             case LabelOperator.IN:
-                rows &= values.rows_of_any(requirement.values) if values else BitMap()
+                wanted.append(values.rows_of_any(requirement.values))
             case LabelOperator.NOT_IN:
-                rows -= values.rows_of_any(requirement.values) if values else BitMap()
+                unwanted.append(values.rows_of_any(requirement.values))
             case LabelOperator.EXISTS:
-                rows &= self._label_keys.rows(requirement.key)
+                wanted.append(self._label_keys.rows(requirement.key))
             case LabelOperator.DOES_NOT_EXIST:
-                rows -= self._label_keys.rows(requirement.key)
+                unwanted.append(self._label_keys.rows(requirement.key))
             case _:
-                compared = filter(requirement.compares, values or ())
-                rows &= values.rows_of_any(compared) if values else BitMap()
+                wanted.append(values.rows_of_any(filter(requirement.compares, values)))
 
-    def _rows_by_field(self, partitions: list[Partition], path: FieldPath, value: str) -> BitMap:
-        """The rows whose indexed field equals a value."""
-        if path == NODE_NAME:
-            if value:
-                return self._nodes.rows(value)
-            return self._candidates(partitions, "", "") - self._nodes.rows_of_any(self._nodes)
-        if path == NAMESPACE:
-            return BitMap().union(*(partition.namespaces.rows(value) for partition in partitions))
-        assert path == NAME, "every indexed field has its index"
-        return self._candidates(partitions, "", value) if value else BitMap()
+    def _with_field(self, requirement: FieldRequirement, selection: Selection, asked: BitMap) -> BitMap | None:
+        """The rows whose field equals the value of a requirement; not to be changed. None where no index knows."""
+        value = requirement.value
+        match requirement.path:
+            case path if path == NODE_NAME:
+                return self._nodes.rows(value) if value else asked - self._nodes.all_rows()
+            case path if path == NAMESPACE:
+                return self._namespace_rows.rows(value)
+            case path if path == NAME:
+                return self._named(value)
+            case path:
+                index = self.fields.answers(path, selection.resources)
+                return None if index is None else index.rows(value, asked)
+
+
+_PARTITION = struct.Struct("=I")
+_PARTITION_BYTES = 1000
 
 
 class _Bulk:
     """Rows by what the indexes say of them, collected to be added together: several times as fast as one by one."""
 
-    __slots__ = ("labels", "nodes", "owners", "rows")
+    __slots__ = ("labels", "namespaces", "nodes", "owner_kinds", "partitions", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
         self.labels: dict[str, dict[str, list[int]]] = {}
         self.nodes: dict[str, list[int]] = {}
-        self.owners: dict[str, list[int]] = {}
+        self.owner_kinds: dict[str, list[int]] = {}
+        # Only of rows that are loaded.
+        self.partitions: defaultdict[Partition, list[int]] = defaultdict(list)
+        self.namespaces: defaultdict[str, list[int]] = defaultdict(list)
 
     def add(self, row: int, state: IndexedState) -> None:
         self.rows += 1
@@ -488,9 +839,8 @@ class _Bulk:
             _append(values, value, row)
         if state.node_name:
             _append(self.nodes, state.node_name, row)
-        if state.owner_uids:
-            for uid in set(state.owner_uids):
-                _append(self.owners, uid, row)
+        if state.owner_kind:
+            _append(self.owner_kinds, state.owner_kind, row)
 
 
 def _append(rows_by_value: dict[str, list[int]], value: str, row: int) -> None:
@@ -501,8 +851,25 @@ def _append(rows_by_value: dict[str, list[int]], value: str, row: int) -> None:
         rows.append(row)
 
 
-def sorted_references(references: References) -> Iterator[ObjectReference]:
-    """Yields the references of one partition by namespace and name."""
-    for key, revision in sorted(references.keys):
-        namespace, _, name = key.partition(_SEPARATOR)
-        yield ObjectReference(namespace, name, revision)
+def _read_anew(entry: ObjectEntry, ledger: Ledger) -> IndexedState:
+    try:
+        return read_indexed_state(ledger.bodies.decode(entry.body))
+    except InvalidInput:
+        return entry.indexed
+
+
+def _ranks(values: Sequence[str], key_of: Callable[[str], Any]) -> Codes:
+    """By code, the place of a value among all; equal keys have equal ranks."""
+    keys = [key_of(value) for value in values[1:]]
+    ranks = np.zeros(len(values), np.uint32)
+    rank, before = -1, None
+    for at in sorted(range(len(keys)), key=keys.__getitem__):
+        if keys[at] != before:
+            rank, before = rank + 1, keys[at]
+        ranks[at + 1] = rank
+    return ranks
+
+
+def row_numbers(rows: BitMap) -> Rows:
+    """Returns the numbers of rows, growing."""
+    return np.frombuffer(rows.to_array(), np.uint32)

@@ -15,6 +15,9 @@ from federator.errors import InvalidInput, UnknownResourceType
 MAX_NAMES = 100
 """Type names in one question."""
 
+EVERY_TYPE = "*"
+"""A name that means all types."""
+
 
 class ServedType(NamedTuple):
     """A type and where it is served.
@@ -41,6 +44,9 @@ class ResourceTypes:
     change what `pods` means for all. For the same reason, where a plain name fits several groups, the core group is
     chosen, then Kubernetes' own groups without a dot (`apps`), then those that end in `.k8s.io`, then the others,
     alphabetically each; kubectl's order is alike, and a custom resource cannot be in the first two.
+
+    `*` means every type that is known just then and that some member collects, or ever did: what no member collects
+    cannot be in any answer, and would make each of them incomplete.
 
     A type that some members serve is a type. One that none serves any more still resolves, so that a watch can be
     resumed and learn of the deletions, but gives way to those that are served. Of clusters that were removed nothing
@@ -80,13 +86,22 @@ class ResourceTypes:
             InvalidInput: there is none, one is empty, or there are too many.
             UnknownResourceType: no member has ever named such a type.
         """
-        single = [name.strip() for joined in names for name in joined.split(",")]
+        single = _single_names(names)
         if not single or not all(single) or len(single) > MAX_NAMES:
-            raise InvalidInput(field, tuple(single[:10]), f"1 to {MAX_NAMES} type names, none of them empty")
+            given = tuple(name[:64] for name in single[:10])
+            raise InvalidInput(field, given, f"1 to {MAX_NAMES} type names, none of them empty")
         resolved: set[GroupResource] = set()
         for name in single:
             resolved |= self._resolve_one(name)
         return frozenset(resolved)
+
+    def _every_type(self) -> set[GroupResource]:
+        followed: set[GroupResource] = set()
+        neglected: set[GroupResource] = set()
+        for types in self._types.values():
+            for group_resource, (_, state) in types.items():
+                (neglected if state is TypeState.NOT_COLLECTED else followed).add(group_resource)
+        return followed | (set(self._former) - neglected)
 
     def kind(self, cluster_id: ClusterID, group_resource: GroupResource) -> str:
         """Returns the kind of a type's objects as their cluster names it, or a former one; "" where neither did."""
@@ -150,6 +165,8 @@ class ResourceTypes:
                 del self._servers[known[0]]
 
     def _resolve_one(self, name: str) -> set[GroupResource]:
+        if name == EVERY_TYPE:
+            return self._every_type()
         served = _matching(name, self._servers)
         if served:
             return served
@@ -159,6 +176,16 @@ class ResourceTypes:
         if not formerly_served:
             raise UnknownResourceType(name)
         return formerly_served
+
+
+def _single_names(names: Iterable[str]) -> list[str]:
+    """The names in comma lists; more than `MAX_NAMES`, not necessarily all, where there are too many."""
+    single: list[str] = []
+    for joined in names:
+        single += [name.strip() for name in joined.split(",", MAX_NAMES)]
+        if len(single) > MAX_NAMES:
+            break
+    return single
 
 
 def _is_category(described: ResourceType, name: str) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Delete, ObjectEntry, Put
-from federator.aggregator.merge.merged_indexer import MergedIndexer, sorted_references
+from federator.aggregator.merge.axis import Axis, AxisKind
+from federator.aggregator.merge.merged_indexer import LAST, MergedIndexer
 from federator.aggregator.merge.selection import Selection
 from federator.api.cluster import ClusterID
 from federator.api.field_path import FieldPath, read_field
@@ -34,6 +37,8 @@ class _Plain:
         self.key = entry.key
         self._decoded: Any = msgspec.json.decode(decode_body(entry.body))
         self.labels: dict[str, str] = self._decoded["metadata"].get("labels") or {}
+        self.uid = entry.uid
+        self.owner_uids = [owner["uid"] for owner in self._decoded["metadata"].get("ownerReferences") or ()]
 
     def field(self, path: FieldPath) -> str | None:
         return read_field(self._decoded, path)
@@ -44,7 +49,7 @@ def selected(indexer: MergedIndexer, selection: Selection) -> list[ObjectKey]:
     return [
         ObjectKey(references.cluster_id, *references.group_resource, reference.namespace, reference.name)
         for references in indexer.references(indexer.select(selection))
-        for reference in sorted_references(references)
+        for reference in references.objects
     ]
 
 
@@ -64,6 +69,8 @@ _puts = st.builds(
     labels=_labels,
     node=st.sampled_from(["", "n1", "n2"]),
     owner=st.sampled_from(["", "o1", "o2"]),
+    owner_kind=st.sampled_from(["", "Job", "ReplicaSet"]),
+    created=st.integers(0, 3),
     status=st.fixed_dictionaries({"phase": st.sampled_from(["Running", "Failed"])}),
 )
 _deletes = st.builds(lambda name, namespace: delete(name, namespace=namespace), _names, _namespaces)
@@ -121,7 +128,81 @@ async def test_a_selection_by_bitmaps_equals_brute_force(
 
 
 def _index_entries(indexer: MergedIndexer) -> dict[str, int]:
-    return {name: n for name, n in indexer.statistics().items() if name not in {"applied_entries", "malformed"}}
+    return {name: n for name, n in indexer.statistics().items() if name.startswith("index_entries")}
+
+
+def axis_value(entry: ObjectEntry, axis: Axis) -> str | int | None:
+    """What an object has on an axis, looked up in its entry; None for nothing."""
+    match axis.kind:
+        case AxisKind.CLUSTER:
+            return entry.key.cluster_id
+        case AxisKind.TYPE:
+            return str(entry.key.group_resource)
+        case AxisKind.NAMESPACE:
+            return entry.key.namespace or None
+        case AxisKind.NAME:
+            return entry.key.name
+        case AxisKind.NODE:
+            return entry.indexed.node_name or None
+        case AxisKind.OWNER_KIND:
+            return entry.indexed.owner_kind or None
+        case AxisKind.CREATED:
+            return entry.indexed.created or None
+        case _:
+            return entry.indexed.labels.get(axis.name)
+
+
+AXES = [*(Axis(kind) for kind in AxisKind if kind not in {AxisKind.LABEL, AxisKind.FIELD}), Axis(AxisKind.LABEL, "app")]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(commits, st.booleans())
+async def test_columns_ranks_and_lookups_equal_brute_force(
+    history: list[tuple[str, str, list[Put | Delete]]], is_loaded: bool
+) -> None:
+    federation = Federation()
+    for cluster in CLUSTERS:
+        await federation.join(cluster)
+    indexer = federation.view.indexer
+    for cluster, resource, changes in history:
+        await federation.commit(cluster, *changes, type=TYPES[resource])
+        indexer.ranks(Axis(AxisKind.NAME))  # settled at times, so that names come and go in its order
+    if is_loaded:
+        indexer = MergedIndexer()
+        indexer.load(federation.ledger)
+    present = list(federation.ledger.present())
+    rows: dict[int, ObjectEntry] = {}
+    for entry in present:
+        row = indexer.find(entry.key)
+        assert row is not None
+        rows[row] = entry
+        assert indexer.key(row) == entry.key
+        assert row in indexer.with_uid(entry.uid)
+        assert row in indexer.rows_in(entry.key.cluster_id, entry.key.group_resource)
+        for uid in entry.indexed.owner_uids:
+            assert row in indexer.owned_by(uid)
+    for uid in ("u1", "u2", "o1", "o2"):
+        assert set(indexer.with_uid(uid)) == {row for row, entry in rows.items() if entry.uid == uid}
+        assert set(indexer.owned_by(uid)) == {row for row, entry in rows.items() if uid in entry.indexed.owner_uids}
+    numbers = np.array(sorted(rows), np.uint32)
+    assert indexer.revisions(numbers).tolist() == [rows[row].revision for row in sorted(rows)]
+    for axis in AXES:
+        expected = {row: axis_value(entry, axis) for row, entry in rows.items()}
+        if axis.kind not in {AxisKind.NAME, AxisKind.CREATED}:
+            codes, values, _ = indexer.column(axis)
+            assert {row: values[codes[row]] if codes[row] else None for row in rows} == expected
+        for descending in (False, True):
+            ranks = indexer.ranks(axis, descending=descending)
+            assert {row for row in rows if ranks[row] == LAST} == {row for row in rows if expected[row] is None}
+            for wanted in (1, 2, 5):
+                kept = set(indexer.smallest(axis, numbers, wanted, descending=descending).tolist())
+                first = sorted(int(ranks[row]) for row in rows)[:wanted]
+                assert kept >= {row for row in rows if first and ranks[row] <= first[-1]}
+            there = [row for row in rows if expected[row] is not None]
+            for row, other in itertools.pairwise(sorted(there, key=lambda row: int(ranks[row]))):
+                pair = (expected[other], expected[row]) if descending else (expected[row], expected[other])
+                assert pair[0] <= pair[1]  # type: ignore[operator]  # both of one type
+                assert bool(ranks[row] == ranks[other]) is (pair[0] == pair[1])
 
 
 async def test_the_same_name_in_every_cluster_stays_as_many_objects() -> None:
@@ -172,7 +253,7 @@ async def test_owners_are_indexed() -> None:
     await federation.join("a")
     await federation.commit("a", put("x", owner="o1"), put("y", owner="o1"), put("z", owner="o2"))
     indexer = federation.view.indexer
-    owned = [r.name for refs in indexer.references(indexer.owned_by("o1")) for r in sorted_references(refs)]
+    owned = [r.name for refs in indexer.references(indexer.owned_by("o1")) for r in refs.objects]
     assert owned == ["x", "y"]
     await federation.commit("a", put("x", owner="o2"))
     assert len(indexer.owned_by("o1")) == 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from federator.aggregator.ledger.memory import MemoryLedger
@@ -175,3 +177,36 @@ def test_an_empty_federation_serves_nothing() -> None:
     types = ResourceTypes()
     types.load(MemoryLedger())
     assert types.served() == []
+
+
+async def test_a_star_means_every_type_that_some_member_collects_or_did() -> None:
+    federation = Federation()
+    await federation.join("a", [PODS, NODES])
+    await federation.join("b", [PODS, CERTIFICATES])
+    await federation.ledger.set_type_state(ClusterID("a"), EVENTS, TypeState.NOT_COLLECTED)
+    await federation.ledger.set_type_state(ClusterID("a"), CERTIFICATES, TypeState.NOT_COLLECTED)
+    await federation.ledger.set_type_state(ClusterID("a"), WIDGETS, TypeState.DENIED)
+    await federation.ledger.set_type_state(ClusterID("b"), INGRESSES, TypeState.ABSENT)
+    types = federation.view.types
+    everything = {each.group_resource for each in (PODS, NODES, CERTIFICATES, WIDGETS, INGRESSES)}
+    assert types.resolve(["*"]) == everything, "no member collects events"
+    assert types.resolve(["po,*"]) == everything
+    assert types.resolve(["*", "events"]) == everything | {EVENTS.group_resource}
+    await federation.ledger.set_cluster_state(ClusterID("b"), ClusterState.REMOVED)
+    assert types.resolve(["*"]) == everything - {CERTIFICATES.group_resource}, "the member that is left neglects them"
+
+
+async def test_where_nothing_is_known_a_star_means_nothing() -> None:
+    assert (await _types()).resolve(["*"]) == frozenset()
+
+
+async def test_a_name_with_a_star_is_no_glob() -> None:
+    with pytest.raises(UnknownResourceType):
+        (await _types(PODS)).resolve(["po*"])
+
+
+async def test_a_costly_list_of_names_is_refused_before_it_is_looked_up() -> None:
+    types = await _types(PODS)
+    for names in (["pods," * 1_000_000], ["pods"] * 1_000_000, itertools.repeat("pods")):
+        with pytest.raises(InvalidInput, match="type names"):
+            types.resolve(names)
