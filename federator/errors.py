@@ -20,10 +20,11 @@ FederatorError
 ├── RevisionExpired              the past that was asked for is compacted; carries the oldest revision to be had
 │   └── PageTokenExpired         so is what the next page would be read from
 ├── QueryTooCostly               an answer would take more time, reading or memory than it may; names the limit
+├── SelectionChanged             a cluster's labels have changed, and with them what a watch selects; carries a cursor
 ├── WatchTooSlow                 a client did not take a message of its watch or list in time; carries its last cursor
 ├── NotFreshYet                  the aggregator does not have yet what the answer was asked to contain
 ├── LimitReached                 as many calls or things of a kind as are allowed are there
-├── IndexFromSettings            a field index that the settings name is to be dropped
+├── IndexFromSettings            a field index that the settings name is to be dropped or changed
 ├── ClusterConnected             a cluster is to be removed while its agent is connected
 ├── SessionRefused               an agent may not push (yet)
 │   ├── ClusterHeld              another live agent holds the ClusterID
@@ -91,9 +92,33 @@ class InvalidInput(FederatorError):
 
 
 class MalformedSelector(InvalidInput):
-    """A label, field or cluster selector that does not parse."""
+    """A label, field or cluster selector that does not parse.
+
+    Attributes:
+        position: offset in the selector, in characters from 0, of what cannot stand there; None where the selector as a
+            whole is too long or too costly.
+    """
 
     reason = "MALFORMED_SELECTOR"
+
+    def __init__(self, field: str, given: object, allowed: str, position: int | None = None) -> None:
+        text = _text(given)
+        place = "" if position is None else _place(text, position)
+        super().__init__(field + place, text if position is None else _excerpt(text, position), allowed)
+        self.field = field
+        self.position = position
+
+
+def _place(text: str, position: int) -> str:
+    return f", character {position} ({text[position]!r})" if position < len(text) else ", at its end"
+
+
+def _excerpt(text: str, position: int) -> str:
+    """A text, or the part of a long one around a position."""
+    if len(text) <= 256:
+        return text
+    start, end = max(0, position - 64), position + 64
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
 class ClusterIDCollision(InvalidInput):
@@ -301,6 +326,35 @@ class WatchTooSlow(FederatorError):
         super().__init__(f"a message was not taken within {deadline:g} s; {advice}")
 
 
+class SelectionChanged(FederatorError):
+    """A cluster's labels have changed, and with them whether a watch selects it by its `cluster_selector`.
+
+    What the watch has told is true of the clusters that it selected before. What there is of a cluster that came in has
+    not been told as ADDED, and what there is of one that went out will not be told as DELETED.
+
+    Attributes:
+        cursor: everything of the selection as it was is told up to here, and from here on the same question means the
+            selection as it is now: to be used by whoever lists the cluster that came in, or drops the one that went
+            out. Empty where the change cannot be told exactly, as it was before the aggregator last started: the watch
+            has to start over.
+        cluster_id: the cluster.
+        is_selected: whether it came in; else it went out.
+    """
+
+    reason = "SELECTION_CHANGED"
+
+    def __init__(self, cursor: bytes, cluster_id: str, is_selected: bool) -> None:
+        self.cursor = cursor
+        self.cluster_id = cluster_id
+        self.is_selected = is_selected
+        what = "is selected now, which it was not" if is_selected else "is not selected any more"
+        super().__init__(
+            f"the labels of cluster {cluster_id!r} have changed: it {what}"
+            if cursor
+            else f"the labels of cluster {cluster_id!r} may have changed since; start over"
+        )
+
+
 class NotFreshYet(FederatorError):
     """The aggregator does not have yet, or never will, what the answer was asked to contain.
 
@@ -345,7 +399,7 @@ class NotFreshYet(FederatorError):
 
 
 class IndexFromSettings(FederatorError):
-    """A field index that the settings name cannot be dropped at run time: the next start would bring it back."""
+    """A field index that the settings name cannot be dropped or changed at run time: the next start would undo it."""
 
     reason = "INDEX_FROM_SETTINGS"
 
@@ -688,6 +742,7 @@ ERRORS: dict[type[FederatorError], Outcome] = {
     RevisionExpired: Outcome("OUT_OF_RANGE", 410, 4),
     PageTokenExpired: Outcome("OUT_OF_RANGE", 410, 4),
     QueryTooCostly: Outcome("RESOURCE_EXHAUSTED", 429, 1),
+    SelectionChanged: Outcome("ABORTED", 409, 1),
     WatchTooSlow: Outcome("RESOURCE_EXHAUSTED", 429, 1),
     NotFreshYet: Outcome("UNAVAILABLE", 503, 3),
     LimitReached: Outcome("RESOURCE_EXHAUSTED", 429, 1),

@@ -24,8 +24,11 @@ from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Commit
 from federator.aggregator.ledger.room import BALLAST_BYTES
 from federator.aggregator.ledger.store import Store
+from federator.aggregator.ledger.tables import DATA_FILE, FOLDER
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.metrics import aggregator_metrics
+from federator.aggregator.query.field_index_keeper import FieldIndexKeeper, declared_indexes
+from federator.aggregator.query.name_keeper import keep_names_in_order
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.aggregator.serve.registration import add_inventory_service
 from federator.aggregator.serve.watch_hub import WatchHub
@@ -33,6 +36,7 @@ from federator.aggregator.settings import AggregatorSettings
 from federator.api.cluster import ClusterID
 from federator.errors import InvalidInput, LedgerError
 from federator.observability.grpc_metrics import GrpcMetrics
+from federator.observability.heap import give_back, give_back_pages
 from federator.observability.http import ObservabilityServer
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
 from federator.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, inventory_pb2
@@ -80,12 +84,13 @@ class Aggregator:
             more_metrics: families of what else runs in the process, shown beside its own.
 
         Raises:
-            InvalidInput: an address that others could reach without TLS, or that is not private enough, or settings of
-                TLS that do not fit together.
+            InvalidInput: an address that others could reach without TLS, or that is not private enough, settings of TLS
+                that do not fit together, or no field index.
         """
         self._reading_tls = settings.reading_tls()
         self._ingest_tls = settings.ingest_tls()
         self.admin_address = settings.admin_address()
+        declared_indexes(settings.field_indexes)
         self._settings = settings
         self._more_metrics = more_metrics
         self.address = settings.listen
@@ -129,6 +134,7 @@ class Aggregator:
             add_inventory_service(parts.inventory, reading.server)
             self.address = await stack.enter_async_context(reading.open(_INVENTORY))
             stack.callback(parts.hub.close)
+            stack.callback(parts.inventory.close)
             if self._store is not None:
                 await asyncio.to_thread(self._store.serves)
             pushing = GrpcListener(
@@ -158,6 +164,8 @@ class Aggregator:
                 tasks.create_task(parts.keeper.run(), name="ledger keeper")
                 tasks.create_task(self._compact(parts), name="compaction")
                 tasks.create_task(parts.dictionaries.run(), name="dictionaries")
+                tasks.create_task(parts.field_indexes.run(), name="field indexes")
+                tasks.create_task(keep_names_in_order(parts.view.indexer), name="order of names")
                 tasks.create_task(lag.run(), name="event loop lag")
 
     def statistics(self) -> Mapping[str, Mapping[str, object]]:
@@ -197,8 +205,19 @@ class Aggregator:
             gc.enable()
         gc.freeze()
         parts.hub.load()
+        await self._give_back()
         self._loading = None
         log.info("loaded", objects=len(parts.view.indexer), seconds=round(time.monotonic() - started, 1))
+
+    async def _give_back(self) -> None:
+        """Gives back what the process need not have: what loading held, a third of what stays, and the ledger's pages.
+
+        Whoever reads all of the ledger maps all of it; it stays in the system's cache.
+        """
+        await asyncio.to_thread(give_back)
+        if self._settings.state_directory is not None:
+            file = (self._settings.state_directory / FOLDER / DATA_FILE).resolve()
+            await asyncio.to_thread(give_back_pages, file)
 
     def _ledger_trouble(self) -> str | None:
         failure = self._parts.keeper.failure if self._parts else None
@@ -236,13 +255,14 @@ class Aggregator:
         )
 
     async def _compact(self, parts: _Parts) -> None:
-        """Forgets history that is older than it has to be kept, or that there is no room for.
+        """Forgets history that is older than it has to be kept, or that there is no room for; and free memory.
 
         Never beyond what somebody still reads. A ledger that cannot be written is tried again: reading goes on.
         """
         ledger = parts.ledger
         while True:
             is_full = await parts.keeper.wait_full(self._settings.compaction_interval)
+            await self._give_back()
             wanted = ledger.revision_at(int((time.time() - self._settings.history) * 1000))
             statistics = ledger.statistics()
             used = statistics.get("used_bytes", statistics["bytes"]) / statistics["max_bytes"]
@@ -268,7 +288,10 @@ class _Parts:
         self.ledger = ledger
         self.view = MergedView()
         self.hub = WatchHub(ledger, self.view.types, max_watches=settings.max_watches)
-        self.inventory = InventoryServicer(self.view, ledger, self.hub)
+        self.field_indexes = FieldIndexKeeper(
+            self.view.indexer, declared_indexes(settings.field_indexes), settings.state_directory
+        )
+        self.inventory = InventoryServicer(self.view, ledger, self.hub, field_indexes=self.field_indexes)
         self.keeper = LedgerKeeper(ledger)
         self.lifecycle = ClusterLifecycle(
             ledger, self.view.freshness, settings.ingest, has_lost_states=self.keeper.has_lost_states
@@ -276,7 +299,7 @@ class _Parts:
         self.ingest = IngestServicer(
             ledger, self.lifecycle, self.view.freshness, settings.ingest, digests=self.view.digests
         )
-        self.admin = AdminServicer(ledger, self.lifecycle, self._count_objects)
+        self.admin = AdminServicer(ledger, self.lifecycle, self._count_objects, self.field_indexes, self.view.types)
         self.keeper.on_lost_states(self.ingest.request_listing)
         self.dictionaries = DictionaryTrainer(ledger, self.view.indexer, self.ingest.offer)
         ledger.on_commit(self._committed)
@@ -291,7 +314,11 @@ class _Parts:
     def statistics(self) -> Mapping[str, Mapping[str, object]]:
         return {
             "ledger": {**self.ledger.statistics(), **self.dictionaries.statistics()},
-            "merge": {**self.view.statistics(), **self.view.types.statistics()},
+            "merge": {
+                **self.view.statistics(),
+                **self.view.types.statistics(),
+                **self.field_indexes.statistics(),
+            },
             "serve": self.inventory.statistics(),
             "ingest": self.ingest.statistics(),
         }

@@ -67,11 +67,20 @@ def _content_metrics(
         if cluster_id in members:
             objects.add_metric((cluster_id, str(resource)), number)
     yield objects
-    entries = GaugeMetricFamily("federator_index_entries", "Values in an index.", labels=("index",))
-    for name, number in merge.items():
-        if name.startswith("index_entries_"):
-            entries.add_metric((name.removeprefix("index_entries_"),), number)
-    yield entries
+    for name, meaning, prefix in (
+        ("federator_index_entries", "Values in an index; of a field index, pairs of a value and an object.", "entries"),
+        ("federator_index_bytes", "Memory of a part of the merged index, in part estimated.", "bytes"),
+        ("federator_quarantined_objects", "Objects that an index cannot read, and leaves out.", "quarantined"),
+    ):
+        family = GaugeMetricFamily(name, meaning, labels=("index",))
+        for key, number in merge.items():
+            if key.startswith(f"index_{prefix}_") and key not in _SUMS:
+                family.add_metric((key.removeprefix(f"index_{prefix}_"),), number)
+        yield family
+
+
+_SUMS = frozenset({"index_bytes_fields", "index_bytes_functions"})
+"""Statistics that add up others, each of which is shown."""
 
 
 def _ingest_metrics(ingest: Mapping[str, Any], members: Mapping[ClusterID, ClusterRecord]) -> Iterator[Metric]:

@@ -50,6 +50,9 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
         compaction_interval: seconds between two looks at what history may be forgotten. 60.
         shutdown_grace: seconds that calls may take to end when the aggregator stops. 2: watches are told to come
             back at once, anything else is short.
+        field_indexes: fields that are indexed, each `PATH` or `PATH@TYPE+TYPE`, such as
+            `spec.replicas@deployments.apps`; a part `*` of the path stands for all elements of an array. None: each
+            takes memory, and time for each object that changes.
         max_watches: watches that may be open at once. 20,000: idle they take 32 KiB each, 640 MB together.
         ingest: settings of the pushing side.
     """
@@ -67,6 +70,7 @@ class AggregatorSettings(msgspec.Struct, frozen=True, kw_only=True):
     history: float = 7 * DAY
     compaction_interval: float = 60.0
     shutdown_grace: float = 2.0
+    field_indexes: tuple[str, ...] = ()
     max_watches: int = MAX_WATCHES
     ingest: IngestSettings = IngestSettings()
 

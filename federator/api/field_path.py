@@ -12,6 +12,9 @@ from federator.errors import InvalidInput
 FieldPath = tuple[str, ...]
 """A path into an object, e.g. `("spec", "nodeName")`; a decimal part indexes an array."""
 
+FieldValue = str | tuple[str, ...] | None
+"""What a field selector compares: of a path with `EVERY` in it every value that is there, else as `read_field`."""
+
 EVERY = "*"
 """A part that stands for all elements of an array, where several values of one object are meant."""
 
@@ -19,11 +22,11 @@ MAX_PARTS = 32
 """Parts of one path; Kubernetes' own types are not half as deep."""
 
 _INDEX = re.compile(r"[0-9]{1,9}")
-_PART = re.compile(r"(?:[^\\.\s]|\\[\\.,=!])+")
+_PART = re.compile(r"(?:[^\\.,=!\s]|\\[\\.,=!])+")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-_GRAMMAR = (
-    r"a dotted path such as spec.nodeName or spec.containers.*.image, with a backslash before each '.', ',', '=', '!' "
-    r"and '\' that is meant literally"
+FIELD_PATH_GRAMMAR = (
+    r"a dotted path such as spec.nodeName or spec.containers.*.image, of at most 32 parts, with a backslash before "
+    r"each '.', ',', '=', '!' and '\' that is meant literally"
 )
 
 
@@ -35,12 +38,33 @@ def parse_field_path(text: str, *, field: str = "path") -> FieldPath:
         field: name of the field the text came in, for the message.
 
     Raises:
-        InvalidInput: it is empty, a part is empty or has white space, or there are more than `MAX_PARTS`.
+        InvalidInput: it is empty, a part is empty or has white space or an operator, or there are more than
+            `MAX_PARTS`.
     """
-    parts = tuple(_parts(text.removeprefix("."), text, field))
-    if len(parts) > MAX_PARTS:
-        raise InvalidInput(field, text[:64], f"at most {MAX_PARTS} parts")
-    return parts
+    path, end = scan_field_path(text, 1 if text.startswith(".") else 0)
+    if not path or end < len(text):
+        raise InvalidInput(field, text[:64], FIELD_PATH_GRAMMAR)
+    return path
+
+
+def scan_field_path(text: str, start: int) -> tuple[FieldPath, int]:
+    """Reads the path that stands at an offset of a longer text.
+
+    Returns:
+        The path, and the offset behind it, where a character stands that is in no path, or the text ends. Where no path
+        stands there: an empty one, and the offset at which a part was expected, or at which there is one too many.
+    """
+    parts: list[str] = []
+    position = start
+    while True:
+        part = _PART.match(text, position)
+        if part is None or len(parts) == MAX_PARTS:
+            return (), position
+        parts.append(_ESCAPED.sub(r"\1", part[0]))
+        position = part.end()
+        if not text.startswith(".", position):
+            return tuple(parts), position
+        position += 1
 
 
 def format_field_path(path: FieldPath) -> str:
@@ -76,19 +100,9 @@ def read_values(decoded: object, path: FieldPath) -> tuple[str, ...]:
     return tuple([text for value in found if value is not None and (text := _text(value)) is not None])
 
 
-def _parts(rest: str, text: str, field: str) -> Iterator[str]:
-    position = 0
-    while True:
-        part = _PART.match(rest, position)
-        if part is None:
-            raise InvalidInput(field, text[:64], _GRAMMAR)
-        yield _ESCAPED.sub(r"\1", part[0])
-        position = part.end()
-        if position == len(rest):
-            return
-        if rest[position] != ".":
-            raise InvalidInput(field, text[:64], _GRAMMAR)
-        position += 1
+def read_comparable(decoded: object, path: FieldPath) -> FieldValue:
+    """Returns what a field selector compares: `read_values` of a path with `EVERY` in it, else `read_field`."""
+    return read_values(decoded, path) if EVERY in path else read_field(decoded, path)
 
 
 def _step(found: list[object], part: str) -> Iterator[object]:

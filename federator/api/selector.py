@@ -5,22 +5,24 @@ treated as empty; text and number of conditions are bounded, so that no question
 
 - `LabelSelector`: kubectl's grammar with the semantics of Kubernetes: `!=` and `notin` also select objects that don't
   have the key; no requirement selects everything.
-- `FieldSelector`: `path=value`, `path==value`, `path!=value`, on any dotted path; a missing field equals "".
+- `FieldSelector`: `path=value`, `path==value`, `path!=value`, on any dotted path; a missing field equals "". In a path
+  with a part `*` for all elements of an array, equal means that some element is, and different that none is.
 - `ClusterSelector`: globs on the ClusterID; a leading `!` excludes.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-from wcmatch import fnmatch
 
 from federator.api.cluster import ClusterID
-from federator.api.field_path import FieldPath
+from federator.api.field_path import FIELD_PATH_GRAMMAR, FieldPath, FieldValue, format_field_path, scan_field_path
+from federator.api.label import is_label_key, is_label_value
 from federator.errors import MalformedSelector, UnknownCluster
 
 MAX_CONDITIONS = 1000
@@ -116,9 +118,7 @@ class LabelSelector(msgspec.Struct, frozen=True):
             MalformedSelector: the text is not of this grammar, a key or value cannot be a label's, or it is too long.
         """
         _check_length(field, text)
-        requirements = _LabelParser(field, text).selector()
-        _check_cost(field, text, sum(1 + len(requirement.values) for requirement in requirements))
-        return cls(tuple(sorted(set(requirements))))
+        return cls(tuple(sorted(set(_LabelParser(field, text).selector()))))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
@@ -143,115 +143,110 @@ _LABEL_GRAMMAR = (
     "[<DNS subdomain>/]<name>, and names and values have at most 63 letters, digits, '-', '_' and '.', starting and "
     "ending with a letter or digit"
 )
-_LABEL_TOKEN = re.compile(r"\s*(?:(?P<operator>==|=|!=|!|>|<|\(|\)|,)|(?P<word>[^\s=!(),<>]+))", re.ASCII)
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MAX_PREFIX = 253
+_LABEL_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^ \t\r\n=!(),<>]+|$)", re.DOTALL)
 
 
 class _LabelParser:
-    """Recursive descent over the tokens of one text; `in` and `notin` are words wherever no operator may stand."""
+    """Recursive descent over one text; `in` and `notin` are words wherever no operator may stand.
+
+    It reads a token at a time and counts conditions, so that a text with too many is refused before it is read to its
+    end.
+    """
 
     def __init__(self, field: str, text: str) -> None:
         self._field = field
         self._text = text
-        self._tokens = self._tokenise(text)
-        self._next = 0
+        self._token = ""
+        self._start = 0
+        self._end = 0
+        self._conditions = 0
+        self._advance()
 
     def selector(self) -> list[LabelRequirement]:
         requirements: list[LabelRequirement] = []
-        while self._peek():
+        while self._token:
             if requirements:
                 self._expect(",")
+            self._count()
             requirements.append(self._requirement())
         return requirements
 
     def _requirement(self) -> LabelRequirement:
-        if self._peek() == "!":
-            self._take()
+        if self._token == "!":
+            self._advance()
             return LabelRequirement(self._key(), LabelOperator.DOES_NOT_EXIST)
         key = self._key()
-        if self._peek() in {"", ","}:
-            return LabelRequirement(key, LabelOperator.EXISTS)
-        match self._take():
-            case "in":
-                return LabelRequirement(key, LabelOperator.IN, self._value_set())
-            case "notin":
-                return LabelRequirement(key, LabelOperator.NOT_IN, self._value_set())
+        match self._token:
+            case "" | ",":
+                return LabelRequirement(key, LabelOperator.EXISTS)
+            case "in" | "notin" as operator:
+                self._advance()
+                return LabelRequirement(key, LabelOperator(operator), self._value_set())
             case "=" | "==":
+                self._advance()
                 return LabelRequirement(key, LabelOperator.IN, (self._value(),))
             case "!=":
+                self._advance()
                 return LabelRequirement(key, LabelOperator.NOT_IN, (self._value(),))
             case ">" | "<" as operator:
+                self._advance()
                 return LabelRequirement(key, LabelOperator(operator), (self._number(),))
             case _:
                 raise self._malformed()
 
     def _key(self) -> str:
-        key = self._word()
-        prefix, slash, name = key.rpartition("/")
-        if slash and not (len(prefix) <= _MAX_PREFIX and _LABEL_PREFIX.fullmatch(prefix)):
+        key = self._token
+        if not is_label_key(key):
             raise self._malformed()
-        if not _LABEL_NAME.fullmatch(name):
-            raise self._malformed()
+        self._advance()
         return key
 
     def _value(self) -> str:
         """A value, or "" where none stands."""
-        if self._peek() in {"", ",", ")"}:
+        self._count()
+        value = self._token
+        if value in _ENDS_OF_VALUES:
             return ""
-        value = self._word()
-        if not _LABEL_NAME.fullmatch(value):
+        if not is_label_value(value):
             raise self._malformed()
+        self._advance()
         return value
 
     def _value_set(self) -> tuple[str, ...]:
         self._expect("(")
         values = {self._value()}
-        while self._peek() == ",":
-            self._take()
+        while self._token == ",":
+            self._advance()
             values.add(self._value())
         self._expect(")")
         return tuple(sorted(values))
 
     def _number(self) -> str:
-        value = self._value()
-        if _int64(value) is None:
+        if _int64(self._token) is None:
             raise self._malformed()
-        return value
-
-    def _word(self) -> str:
-        word = self._take()
-        if not word or word in "=!(),<>" or word in {"==", "!="}:
-            raise self._malformed()
-        return word
+        return self._value()
 
     def _expect(self, token: str) -> None:
-        if self._take() != token:
+        if self._token != token:
             raise self._malformed()
+        self._advance()
 
-    def _peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+    def _advance(self) -> None:
+        """Goes on to the next token, "" at the end."""
+        token = _LABEL_TOKEN.match(self._text, self._end)
+        assert token is not None, "every character is of some token"
+        self._token, self._start, self._end = token[1], token.start(1), token.end()
 
-    def _take(self) -> str:
-        token = self._peek()
-        self._next += 1
-        return token
-
-    def _tokenise(self, text: str) -> list[str]:
-        tokens: list[str] = []
-        end = len(text.rstrip(" \t\r\n\f\v"))
-        position = 0
-        while position < end:
-            token = _LABEL_TOKEN.match(text, position)
-            if token is None:  # pragma: no cover - every character is a token's
-                raise self._malformed()
-            tokens.append(token["operator"] or token["word"])
-            position = token.end()
-        return tokens
+    def _count(self) -> None:
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise _too_costly(self._field, self._text)
 
     def _malformed(self) -> MalformedSelector:
-        return MalformedSelector(self._field, self._text, _LABEL_GRAMMAR)
+        return MalformedSelector(self._field, self._text, _LABEL_GRAMMAR, self._start)
+
+
+_ENDS_OF_VALUES = frozenset({"", ",", ")"})
 
 
 # ---------------------------------------------------------------------------------------------------------- fields
@@ -270,13 +265,17 @@ class FieldRequirement(NamedTuple):
     equal: bool
     value: str
 
-    def matches(self, value: str | None) -> bool:
-        """Whether a field of this value (see `read_field`) meets the condition."""
-        return (value == self.value) is self.equal
+    def matches(self, value: FieldValue) -> bool:
+        """Whether a field of this value (see `read_comparable`) meets the condition.
+
+        Of several values, one that is equal is enough; "different" means that none is equal.
+        """
+        is_equal = self.value in value if isinstance(value, tuple) else value == self.value
+        return is_equal is self.equal
 
     def __str__(self) -> str:
-        path = ".".join(_escape(part, "\\.,=!") for part in self.path)
-        return path + ("=" if self.equal else "!=") + _escape(self.value, "\\,=")
+        value = re.sub(r"([\\,=])", r"\\\1", self.value)
+        return format_field_path(self.path) + ("=" if self.equal else "!=") + value
 
 
 class FieldSelector(msgspec.Struct, frozen=True):
@@ -296,12 +295,10 @@ class FieldSelector(msgspec.Struct, frozen=True):
             MalformedSelector: a term has no operator, a path has an empty part or white space, or it is too long.
         """
         _check_length(field, text)
-        requirements = [_field_requirement(field, text, term) for term in _field_terms(field, text)]
-        _check_cost(field, text, sum(1 + len(requirement.path) for requirement in requirements))
-        return cls(tuple(sorted(set(requirements))))
+        return cls(tuple(sorted(set(_field_requirements(field, text)))))
 
-    def matches(self, read: Callable[[FieldPath], str | None]) -> bool:
-        """Whether an object is selected, given what reads its fields as `read_field` does."""
+    def matches(self, read: Callable[[FieldPath], FieldValue]) -> bool:
+        """Whether an object is selected, given what reads its fields as `read_comparable` does."""
         return all(requirement.matches(read(requirement.path)) for requirement in self.requirements)
 
     def __iter__(self) -> Iterator[FieldRequirement]:
@@ -315,60 +312,47 @@ class FieldSelector(msgspec.Struct, frozen=True):
 
 
 _FIELD_GRAMMAR = (
-    r"comma-joined path=value, path==value or path!=value, where a path is dotted, such as spec.nodeName, and "
-    r"a backslash stands before each ',', '=' or '\' that is meant literally (in a path also before '.' and '!')"
+    f"comma-joined path=value, path==value or path!=value, where a path is {FIELD_PATH_GRAMMAR}, and in a value a "
+    r"backslash stands before each ',', '=' and '\' that is meant literally"
 )
-_FIELD_TERM = re.compile(r"(?:[^\\,]|\\.)*", re.DOTALL)
-_FIELD_PARTS = re.compile(r"(?P<path>(?:[^\\=!]|\\.)*)(?P<operator>==|!=|=)(?P<value>.*)", re.DOTALL)
-_PATH_PART = re.compile(r"(?:[^\\.\s]|\\[\\.,=!])+")
+_FIELD_OPERATOR = re.compile(r"==|!=|=")
 _FIELD_VALUE = re.compile(r"(?:[^\\,=]|\\[\\,=])*", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-def _field_terms(field: str, text: str) -> Iterator[str]:
-    position = 0
+def _field_requirements(field: str, text: str) -> Iterator[FieldRequirement]:
+    position = conditions = 0
     while text:
-        term = _FIELD_TERM.match(text, position)
-        assert term is not None, "the pattern matches the empty text"
-        yield term[0]
-        if term.end() == len(text):
-            return
-        if text[term.end()] != ",":
-            raise MalformedSelector(field, text, _FIELD_GRAMMAR)
-        position = term.end() + 1
-
-
-def _field_requirement(field: str, text: str, term: str) -> FieldRequirement:
-    parts = _FIELD_PARTS.fullmatch(term)
-    if parts is None or not _FIELD_VALUE.fullmatch(parts["value"]):
-        raise MalformedSelector(field, text, _FIELD_GRAMMAR)
-    path: list[str] = []
-    position = 0
-    while True:
-        part = _PATH_PART.match(parts["path"], position)
-        if part is None:
-            raise MalformedSelector(field, text, _FIELD_GRAMMAR)
-        path.append(_ESCAPED.sub(r"\1", part[0]))
-        position = part.end()
-        if position == len(parts["path"]):
+        path, position = scan_field_path(text, position)
+        operator = _FIELD_OPERATOR.match(text, position)
+        if not path or operator is None:
             break
-        if parts["path"][position] != ".":
-            raise MalformedSelector(field, text, _FIELD_GRAMMAR)
+        value = _FIELD_VALUE.match(text, operator.end())
+        assert value is not None, "the pattern matches the empty text"
+        conditions += 1 + len(path)
+        if conditions > MAX_CONDITIONS:
+            raise _too_costly(field, text)
+        yield FieldRequirement(path, operator[0] != "!=", _ESCAPED.sub(r"\1", value[0]))
+        position = value.end()
+        if position == len(text):
+            return
+        if text[position] != ",":
+            break
         position += 1
-    return FieldRequirement(tuple(path), parts["operator"] != "!=", _ESCAPED.sub(r"\1", parts["value"]))
-
-
-def _escape(text: str, special: str) -> str:
-    return "".join("\\" + character if character in special else character for character in text)
+    if text:
+        raise MalformedSelector(field, text, _FIELD_GRAMMAR, position)
 
 
 # -------------------------------------------------------------------------------------------------------- clusters
+
+MAX_GLOBS = 100
+"""Globs with wildcards in one selector: each is tried on every cluster's name, while names are looked up."""
 
 _CLUSTER_GRAMMAR = (
     "ClusterIDs and globs on them (*, ?, [a-z]) of lower-case letters, digits, '-' and '.', each with a leading '!' to "
     "exclude"
 )
-_GLOB = re.compile(r"(?:[-a-z0-9.*?]|\[!?[-a-z0-9.]+\])+")
+_GLOB = re.compile(r"!?(?:[-a-z0-9.*?]|\[!?[-a-z0-9.]+\])+")
 _WILDCARDS = frozenset("*?[")
 
 
@@ -382,9 +366,8 @@ class ClusterSelector:
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self.include = tuple(include)
         self.exclude = tuple(exclude)
-        self._selected = fnmatch.compile(
-            self.include or ("*",), flags=fnmatch.CASE, limit=0, exclude=self.exclude or None
-        )
+        self._includes = _Globs(self.include or ("*",))
+        self._excludes = _Globs(self.exclude)
         self._decided: dict[ClusterID, bool] = {}  # a watch asks for each event; there are as many as members
 
     @classmethod
@@ -394,21 +377,32 @@ class ClusterSelector:
         Raises:
             MalformedSelector: one is empty or has characters that no ClusterID has, or there are too many.
         """
-        texts = [glob.strip() for text in globs for glob in text.split(",")]
-        joined = ",".join(texts)
-        _check_length(field, joined)
-        _check_cost(field, joined, len(texts))
-        if not all(_GLOB.fullmatch(text.removeprefix("!")) for text in texts):
-            raise MalformedSelector(field, joined, _CLUSTER_GRAMMAR)
-        return cls(
-            (text for text in texts if not text.startswith("!")), (text[1:] for text in texts if text.startswith("!"))
-        )
+        joined = _join(field, globs)
+        if joined is None:
+            return cls()
+        if joined.count(",") >= MAX_CONDITIONS:
+            raise _too_costly(field, joined)
+        include: list[str] = []
+        exclude: list[str] = []
+        position = 0
+        for part in joined.split(","):
+            glob = part.strip()
+            start = position + len(part) - len(part.lstrip())
+            read = _GLOB.match(glob)
+            if read is None or read.end() < len(glob):
+                raise MalformedSelector(field, joined, _CLUSTER_GRAMMAR, start + (read.end() if read else 0))
+            (exclude if glob.startswith("!") else include).append(glob.removeprefix("!"))
+            position += len(part) + 1
+        if sum(map(_is_wild, (*include, *exclude))) > MAX_GLOBS:
+            raise MalformedSelector(field, _excerpt(joined), f"at most {MAX_GLOBS} globs with wildcards")
+        return cls(include, exclude)
 
     def matches(self, cluster_id: ClusterID) -> bool:
         """Whether the cluster is selected."""
         selected = self._decided.get(cluster_id)
         if selected is None:
-            selected = self._decided[cluster_id] = bool(self._selected.match(cluster_id))
+            selected = self._includes.match(cluster_id) and not self._excludes.match(cluster_id)
+            self._decided[cluster_id] = selected
         return selected
 
     def resolve(self, members: Iterable[ClusterID], former: Iterable[ClusterID] = ()) -> tuple[ClusterID, ...]:
@@ -423,7 +417,7 @@ class ClusterSelector:
         """
         known = set(members)
         left = set(former)
-        named = {glob for glob in (*self.include, *self.exclude) if _WILDCARDS.isdisjoint(glob)}
+        named = {glob for glob in (*self.include, *self.exclude) if not _is_wild(glob)}
         for name in sorted(named - known - left):
             raise UnknownCluster(name, tuple(sorted(known)))
         candidates = known | (left & set(self.include))
@@ -444,17 +438,50 @@ class ClusterSelector:
         return ",".join((*self.include, *(f"!{glob}" for glob in self.exclude)))
 
 
+class _Globs:
+    """What any of several globs matches."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        given = tuple(globs)
+        self._names = frozenset(glob for glob in given if not _is_wild(glob))
+        # What `translate` makes backtracks at no star but the last, so that no glob takes longer than its length.
+        wild = "|".join(fnmatch.translate(glob) for glob in given if _is_wild(glob))
+        self._wild = re.compile(wild) if wild else None
+
+    def match(self, name: str) -> bool:
+        return name in self._names or (self._wild is not None and self._wild.match(name) is not None)
+
+
+def _is_wild(glob: str) -> bool:
+    return not _WILDCARDS.isdisjoint(glob)
+
+
+def _join(field: str, globs: Iterable[str]) -> str | None:
+    """All globs in one text; None where there are none, which is not the same as an empty one."""
+    parts: list[str] = []
+    size = 0
+    for glob in globs:
+        size += len(glob) + 1
+        if size > MAX_TEXT_BYTES:
+            raise MalformedSelector(field, _excerpt(glob), f"at most {MAX_TEXT_BYTES} bytes")
+        parts.append(glob)
+    return ",".join(parts) if parts else None
+
+
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
 def _check_length(field: str, text: str) -> None:
-    if len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
-        raise MalformedSelector(field, f"{text[:64]}…", f"at most {MAX_TEXT_BYTES} bytes")
+    if len(text) > MAX_TEXT_BYTES or len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
+        raise MalformedSelector(field, _excerpt(text), f"at most {MAX_TEXT_BYTES} bytes")
 
 
-def _check_cost(field: str, text: str, conditions: int) -> None:
-    if conditions > MAX_CONDITIONS:
-        raise MalformedSelector(field, f"{text[:64]}…", f"at most {MAX_CONDITIONS} requirements and values together")
+def _too_costly(field: str, text: str) -> MalformedSelector:
+    return MalformedSelector(field, _excerpt(text), f"at most {MAX_CONDITIONS} requirements and values together")
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= 64 else f"{text[:64]}…"
 
 
 def _int64(text: str) -> int | None:

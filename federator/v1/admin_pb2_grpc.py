@@ -76,8 +76,10 @@ class AdminServiceServicer:
 
     def AddFieldIndex(self, request, context):
         """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
-        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
-        INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is;
+        one on the same path for other types is built anew for these.
+        INVALID_ARGUMENT INVALID_INPUT (path), NOT_FOUND UNKNOWN_RESOURCE_TYPE, RESOURCE_EXHAUSTED LIMIT_REACHED,
+        FAILED_PRECONDITION INDEX_FROM_SETTINGS (the settings name the path for other types).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

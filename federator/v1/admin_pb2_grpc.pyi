@@ -48,8 +48,10 @@ class AdminServiceStub:
     """
     AddFieldIndex: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddFieldIndexRequest, _admin_pb2.AddFieldIndexResponse]
     """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
-    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
-    INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is;
+    one on the same path for other types is built anew for these.
+    INVALID_ARGUMENT INVALID_INPUT (path), NOT_FOUND UNKNOWN_RESOURCE_TYPE, RESOURCE_EXHAUSTED LIMIT_REACHED,
+    FAILED_PRECONDITION INDEX_FROM_SETTINGS (the settings name the path for other types).
     """
     DropFieldIndex: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DropFieldIndexRequest, _admin_pb2.DropFieldIndexResponse]
     """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
@@ -76,8 +78,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     AddFieldIndex: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddFieldIndexRequest, _admin_pb2.AddFieldIndexResponse]  # type: ignore[assignment]
     """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
-    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
-    INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+    questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is;
+    one on the same path for other types is built anew for these.
+    INVALID_ARGUMENT INVALID_INPUT (path), NOT_FOUND UNKNOWN_RESOURCE_TYPE, RESOURCE_EXHAUSTED LIMIT_REACHED,
+    FAILED_PRECONDITION INDEX_FROM_SETTINGS (the settings name the path for other types).
     """
     DropFieldIndex: _aio.UnaryUnaryMultiCallable[_admin_pb2.DropFieldIndexRequest, _admin_pb2.DropFieldIndexResponse]  # type: ignore[assignment]
     """DropFieldIndex takes an index back. NOT_FOUND INDEX_NOT_FOUND (naming those there are), FAILED_PRECONDITION
@@ -113,8 +117,10 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AddFieldIndexResponse, _abc.Awaitable[_admin_pb2.AddFieldIndexResponse]]:
         """AddFieldIndex declares an index on a field, durably, and returns at once: it is built in the background, and
-        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is.
-        INVALID_ARGUMENT INVALID_INPUT (path), RESOURCE_EXHAUSTED LIMIT_REACHED.
+        questions use it once it is READY (InventoryService.ListFieldIndexes). One that is there already is left as it is;
+        one on the same path for other types is built anew for these.
+        INVALID_ARGUMENT INVALID_INPUT (path), NOT_FOUND UNKNOWN_RESOURCE_TYPE, RESOURCE_EXHAUSTED LIMIT_REACHED,
+        FAILED_PRECONDITION INDEX_FROM_SETTINGS (the settings name the path for other types).
         """
 
     @_abc_1.abstractmethod

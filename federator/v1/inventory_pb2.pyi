@@ -31,13 +31,15 @@ class _AggregateFunctionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Agg
     AGGREGATE_FUNCTION_COUNT: _AggregateFunction.ValueType  # 1
     """Objects; with a field, those that have it."""
     AGGREGATE_FUNCTION_SUM: _AggregateFunction.ValueType  # 2
-    """Sum of a field's values: numbers, quantities ("1536Mi", "250m") or durations."""
+    """Sum of a field's values: numbers and quantities ("1536Mi", "250m") or, in a group without any, durations."""
     AGGREGATE_FUNCTION_MIN: _AggregateFunction.ValueType  # 3
-    """Smallest value: numbers, quantities and times as such, else as text."""
+    """Smallest value: numbers, quantities, durations and times as such; numbers before durations, before times, before
+    texts.
+    """
     AGGREGATE_FUNCTION_MAX: _AggregateFunction.ValueType  # 4
     """Largest value."""
     AGGREGATE_FUNCTION_DISTINCT: _AggregateFunction.ValueType  # 5
-    """Different values."""
+    """Different values, as they are written."""
 
 class AggregateFunction(_AggregateFunction, metaclass=_AggregateFunctionEnumTypeWrapper):
     """What is computed of a group of objects."""
@@ -47,13 +49,15 @@ AGGREGATE_FUNCTION_UNSPECIFIED: AggregateFunction.ValueType  # 0
 AGGREGATE_FUNCTION_COUNT: AggregateFunction.ValueType  # 1
 """Objects; with a field, those that have it."""
 AGGREGATE_FUNCTION_SUM: AggregateFunction.ValueType  # 2
-"""Sum of a field's values: numbers, quantities ("1536Mi", "250m") or durations."""
+"""Sum of a field's values: numbers and quantities ("1536Mi", "250m") or, in a group without any, durations."""
 AGGREGATE_FUNCTION_MIN: AggregateFunction.ValueType  # 3
-"""Smallest value: numbers, quantities and times as such, else as text."""
+"""Smallest value: numbers, quantities, durations and times as such; numbers before durations, before times, before
+texts.
+"""
 AGGREGATE_FUNCTION_MAX: AggregateFunction.ValueType  # 4
 """Largest value."""
 AGGREGATE_FUNCTION_DISTINCT: AggregateFunction.ValueType  # 5
-"""Different values."""
+"""Different values, as they are written."""
 Global___AggregateFunction: _TypeAlias = AggregateFunction  # noqa: Y015
 
 class _WatchEventType:
@@ -144,6 +148,8 @@ class _FieldIndexStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Field
     """It is being built; questions are answered without it."""
     FIELD_INDEX_STATE_READY: _FieldIndexState.ValueType  # 2
     """It answers."""
+    FIELD_INDEX_STATE_TOO_LARGE: _FieldIndexState.ValueType  # 3
+    """Its values took too much memory: it was given up, and questions are answered without it."""
 
 class FieldIndexState(_FieldIndexState, metaclass=_FieldIndexStateEnumTypeWrapper):
     """State of a field index."""
@@ -154,6 +160,8 @@ FIELD_INDEX_STATE_BUILDING: FieldIndexState.ValueType  # 1
 """It is being built; questions are answered without it."""
 FIELD_INDEX_STATE_READY: FieldIndexState.ValueType  # 2
 """It answers."""
+FIELD_INDEX_STATE_TOO_LARGE: FieldIndexState.ValueType  # 3
+"""Its values took too much memory: it was given up, and questions are answered without it."""
 Global___FieldIndexState: _TypeAlias = FieldIndexState  # noqa: Y015
 
 @_typing.final
@@ -191,7 +199,7 @@ class Selection(_message.Message):
     @_builtins.property
     def resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Type names as kubectl takes them: plural, singular, short name, kind or category, optionally ".group" or
-        ".version.group"; "*" for every type that is known then. At least one. Unknown everywhere: NOT_FOUND
+        ".version.group"; "*" for every type that some member collects, or did. At least one. Unknown everywhere: NOT_FOUND
         UNKNOWN_RESOURCE_TYPE.
         """
 
@@ -575,11 +583,14 @@ class ListRequest(_message.Message):
     """As in GetRequest."""
     order_by: _builtins.str
     """Comma-joined terms, each with " desc" for the other way round: name, namespace, cluster, type, age (oldest last, as
-    "age" is small for what is young), created, or the path of a field index. Where all terms are equal, and where none
-    is given: type, cluster, namespace, name. Objects without the field come last.
+    "age" is small for what is young), created, metadata.labels.KEY, or the path of a field index; paths may begin with
+    ".", as kubectl writes them. Where all terms are equal, and where none is given: type, cluster, namespace, name.
+    Types sort as text, "deployments.apps" before "pods". Objects without the field come last.
     """
     page_size: _builtins.int
-    """At most this many objects, and the summary names the next page; 0 for everything in one stream. At most 10,000."""
+    """At most this many objects, and the summary names the next page; 0 for everything in one stream, with a token for
+    the rest. At most 10,000.
+    """
     page_token: _builtins.bytes
     """Which page, from the summary of the page before; the rest of the request has to be the same. All pages are of one
     revision, also while the world moves.
@@ -600,8 +611,9 @@ class ListRequest(_message.Message):
 
     @_builtins.property
     def read_mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Fields of the body that are wanted, each a dotted path as in field selectors; empty for the whole body. What has no
-        such field lacks it; apiVersion, kind, metadata.namespace and metadata.name are always there.
+        """Fields of the body that are wanted, each a dotted path as in field selectors; empty for the whole body. A number
+        keeps that element of an array alone, "*" every element. What has no such field lacks it; apiVersion, kind,
+        metadata.namespace and metadata.name are always there.
         """
 
     @_builtins.property
@@ -758,7 +770,9 @@ class AggregateRequest(_message.Message):
     FRESH_WITHIN_MS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     top: _builtins.int
-    """Only so many groups, those with the largest first measure, largest first; 0 for all, sorted by their keys."""
+    """Only so many groups, those with the largest first measure, largest first, of equal ones the first by key; 0 for all,
+    sorted by their keys. More than 10,000 groups are refused all the same.
+    """
     at_revision: _builtins.int
     """As in ListRequest."""
     at_time_ms: _builtins.int
@@ -772,7 +786,8 @@ class AggregateRequest(_message.Message):
     @_builtins.property
     def group_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """By what: cluster, namespace, type, node, owner_kind, "label:KEY", "cluster_label:KEY" or the dotted path of a field
-        that begins with "."; at most 8. Empty for one group of everything.
+        that begins with "."; at most 8. Empty for one group of everything. Labels of clusters are those of the asked
+        revision where they are still known, else those of now.
         """
 
     @_builtins.property
@@ -844,8 +859,8 @@ class MeasureValue(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     IGNORED_FIELD_NUMBER: _builtins.int
     value: _builtins.str
-    """As people write it: a number, a quantity in the unit of its operands, an RFC 3339 time or a text; empty where no
-    object has a value.
+    """As people write it: a number, a quantity in the unit of its operands, a duration, an RFC 3339 time or a text; empty
+    where no object has a value.
     """
     number: _builtins.float
     """The same as a number, in base units (bytes, cores, seconds; seconds since 1970 for times); absent for texts."""
@@ -958,7 +973,7 @@ class GetHistoryRequest(_message.Message):
     before_revision: _builtins.int
     """Only versions before this revision, which the summary of the answer before names; 0 for all."""
     since_ms: _builtins.int
-    """Only versions since this time, milliseconds since 1970; 0 for all."""
+    """Only versions since this time, and gaps that ended since, milliseconds since 1970; 0 for all."""
     limit: _builtins.int
     """At most so many versions; 0 for the default (100), at most 1,000."""
     with_objects: _builtins.bool
@@ -1061,11 +1076,11 @@ class HistoryGap(_message.Message):
     to_revision: _builtins.int
     """Revision at which it ended; 0 while it lasts."""
     from_ms: _builtins.int
-    """When it began, milliseconds since 1970."""
+    """When it began, milliseconds since 1970. Where the aggregator was away: when it last committed something before that."""
     to_ms: _builtins.int
     """When it ended; 0 while it lasts."""
     state: _types_pb2.ClusterState.ValueType
-    """State of the cluster in it."""
+    """State of the cluster when it began; LIVE where only the type could not be followed."""
     reason: _builtins.str
     """For people: why."""
     def __init__(
@@ -1128,7 +1143,7 @@ class GetHistoryResponse(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEntry]:
-        """Newest first."""
+        """Newest first; a gap stands before the versions that are older than its end."""
 
     @_builtins.property
     def summary(self) -> Global___HistorySummary:
@@ -1383,7 +1398,7 @@ Global___ChangesSummary: _TypeAlias = ChangesSummary  # noqa: Y015
 
 @_typing.final
 class ClusterGap(_message.Message):
-    """A time in which a cluster was not live."""
+    """A time in which a cluster was not live, or an asked type could not be followed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -115,7 +115,8 @@ class InventoryServiceServicer:
 
     def GetHistory(self, request, context):
         """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
-        between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+        between them, and the times in which its cluster was not live. Where no cluster is given, those in which the object
+        is present count, and if there are none those that had it. Errors as Get.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,8 +132,10 @@ class InventoryServiceServicer:
     def Watch(self, request, context):
         """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
         the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
-        aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
+        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED,
+        ABORTED SELECTION_CHANGED (a cluster's labels have changed, and with them which clusters are selected; with a
+        cursor behind everything before that). An aggregator that stops sends what is there, a last BOOKMARK, and ends the
+        stream UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,15 +49,18 @@ class InventoryServiceStub:
     """Aggregate counts and sums up what is selected, by groups. Errors as List."""
     GetHistory: _grpc.UnaryStreamMultiCallable[_inventory_pb2.GetHistoryRequest, _inventory_pb2.GetHistoryResponse]
     """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
-    between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+    between them, and the times in which its cluster was not live. Where no cluster is given, those in which the object
+    is present count, and if there are none those that had it. Errors as Get.
     """
     GetChanges: _grpc.UnaryStreamMultiCallable[_inventory_pb2.GetChangesRequest, _inventory_pb2.GetChangesResponse]
     """GetChanges tells what became of everything selected between two revisions or times. Errors as List."""
     Watch: _grpc.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
-    aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
+    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED,
+    ABORTED SELECTION_CHANGED (a cluster's labels have changed, and with them which clusters are selected; with a
+    cursor behind everything before that). An aggregator that stops sends what is there, a last BOOKMARK, and ends the
+    stream UNAVAILABLE.
     """
     ListClusters: _grpc.UnaryUnaryMultiCallable[_inventory_pb2.ListClustersRequest, _inventory_pb2.ListClustersResponse]
     """ListClusters tells every member cluster's state and freshness."""
@@ -87,15 +90,18 @@ class InventoryServiceAsyncStub(InventoryServiceStub):
     """Aggregate counts and sums up what is selected, by groups. Errors as List."""
     GetHistory: _aio.UnaryStreamMultiCallable[_inventory_pb2.GetHistoryRequest, _inventory_pb2.GetHistoryResponse]  # type: ignore[assignment]
     """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
-    between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+    between them, and the times in which its cluster was not live. Where no cluster is given, those in which the object
+    is present count, and if there are none those that had it. Errors as Get.
     """
     GetChanges: _aio.UnaryStreamMultiCallable[_inventory_pb2.GetChangesRequest, _inventory_pb2.GetChangesResponse]  # type: ignore[assignment]
     """GetChanges tells what became of everything selected between two revisions or times. Errors as List."""
     Watch: _aio.UnaryStreamMultiCallable[_inventory_pb2.WatchRequest, _inventory_pb2.WatchResponse]  # type: ignore[assignment]
     """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
     the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
-    aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
+    CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED,
+    ABORTED SELECTION_CHANGED (a cluster's labels have changed, and with them which clusters are selected; with a
+    cursor behind everything before that). An aggregator that stops sends what is there, a last BOOKMARK, and ends the
+    stream UNAVAILABLE.
     """
     ListClusters: _aio.UnaryUnaryMultiCallable[_inventory_pb2.ListClustersRequest, _inventory_pb2.ListClustersResponse]  # type: ignore[assignment]
     """ListClusters tells every member cluster's state and freshness."""
@@ -146,7 +152,8 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_inventory_pb2.GetHistoryResponse], _abc.AsyncIterator[_inventory_pb2.GetHistoryResponse]]:
         """GetHistory tells every version of one object, newest first, as far back as history reaches, with what differs
-        between them, and the times in which its cluster was not live. Errors as Get, and REVISION_EXPIRED.
+        between them, and the times in which its cluster was not live. Where no cluster is given, those in which the object
+        is present count, and if there are none those that had it. Errors as Get.
         """
 
     @_abc_1.abstractmethod
@@ -165,8 +172,10 @@ class InventoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_inventory_pb2.WatchResponse], _abc.AsyncIterator[_inventory_pb2.WatchResponse]]:
         """Watch streams the changes of everything selected in the federation's one order. OUT_OF_RANGE CURSOR_EXPIRED (with
         the oldest revision to be had), FAILED_PRECONDITION CURSOR_FOREIGN or CURSOR_AHEAD, INVALID_ARGUMENT
-        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED. An
-        aggregator that stops sends what is there, a last BOOKMARK, and ends the stream UNAVAILABLE.
+        CURSOR_MALFORMED or CURSOR_FORGED, RESOURCE_EXHAUSTED WATCH_TOO_SLOW (with the last cursor) or LIMIT_REACHED,
+        ABORTED SELECTION_CHANGED (a cluster's labels have changed, and with them which clusters are selected; with a
+        cursor behind everything before that). An aggregator that stops sends what is there, a last BOOKMARK, and ends the
+        stream UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod

@@ -31,7 +31,7 @@ def asked_freshness(
     Raises:
         UnknownCluster: a cluster is named that never was a member.
     """
-    clusters = selection.clusters.resolve(view.freshness.members(), view.freshness.former_members())
+    clusters = selection.resolve_clusters(view.freshness.members(), view.freshness.former_members())
     return tuple(cluster_freshness(view, members.get(cluster_id), cluster_id, selection) for cluster_id in clusters)
 
 

@@ -15,8 +15,19 @@ from federator.v1 import inventory_pb2
 _LENGTH_DELIMITED = 2
 
 
+class NumberField:
+    """A field of a message type that holds an unsigned number."""
+
+    def __init__(self, message_type: type[Message], name: str) -> None:
+        self._tag = _varint(message_type.DESCRIPTOR.fields_by_name[name].number << 3)
+
+    def number(self, value: int) -> bytes:
+        """Returns the field with a number as its value, which is not 0."""
+        return self._tag + _varint(value)
+
+
 class EmbeddedField:
-    """A field of a message type that holds a message or bytes."""
+    """A field of a message type that holds a message, bytes or text."""
 
     def __init__(self, message_type: type[Message], name: str) -> None:
         self._tag = _varint(message_type.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
@@ -24,6 +35,13 @@ class EmbeddedField:
     def prefix(self, length: int) -> bytes:
         """What stands before a value of so many bytes."""
         return self._tag + _varint(length)
+
+    def text(self, value: str) -> bytes:
+        """Returns the field with a text as its value; nothing for an empty one, as is proto3's way."""
+        if not value:
+            return b""
+        encoded = value.encode()
+        return self._tag + _varint(len(encoded)) + encoded
 
     def encode(self, messages: Iterable[bytes]) -> bytes:
         """Returns the field with encoded messages as its values."""
@@ -49,3 +67,8 @@ OBJECT = EmbeddedField(inventory_pb2.WatchEvent, "object")
 PREVIOUS = EmbeddedField(inventory_pb2.WatchEvent, "previous")
 BODY = EmbeddedField(inventory_pb2.InventoryObject, "body")
 OBJECTS = EmbeddedField(inventory_pb2.ListResponse, "objects")
+NAMESPACE = EmbeddedField(inventory_pb2.InventoryObject, "namespace")
+NAME = EmbeddedField(inventory_pb2.InventoryObject, "name")
+UID = EmbeddedField(inventory_pb2.InventoryObject, "uid")
+RESOURCE_VERSION = EmbeddedField(inventory_pb2.InventoryObject, "resource_version")
+REVISION = NumberField(inventory_pb2.InventoryObject, "revision")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 
 import msgspec
 
+from federator.aggregator.ledger.indexed_state import UNREAD, IndexedState, read_indexed_state
 from federator.aggregator.ledger.records import ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME
-from federator.aggregator.query.encoding import BODY
-from federator.api.field_path import FieldPath, read_field
+from federator.aggregator.query import encoding
+from federator.api.cluster import ClusterID
+from federator.api.field_path import FieldPath, FieldValue, read_comparable, read_values
 from federator.api.key import ObjectKey
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
@@ -46,13 +49,28 @@ class ObjectState:
         self._count = count
         self._encoded = b""
         self._body_size = 0
-        self._fields: dict[FieldPath, str | None] | None = None
+        self._fields: dict[FieldPath, FieldValue] | None = None
         self._decoded: object = None
 
     @property
     def key(self) -> ObjectKey:
         """Which object."""
         return self._entry.key
+
+    @property
+    def revision(self) -> int:
+        """At which the object took this state."""
+        return self._entry.revision
+
+    @property
+    def created(self) -> int:
+        """When the object was created, seconds since 1970; 0 where that is not known."""
+        return self._indexed.created
+
+    @property
+    def owner_kind(self) -> str:
+        """The kind of its controller; "" where it has none."""
+        return self._indexed.owner_kind
 
     @property
     def encoded(self) -> bytes:
@@ -77,8 +95,18 @@ class ObjectState:
         """Its labels."""
         return self._entry.indexed.labels
 
-    def field(self, path: FieldPath) -> str | None:
-        """A field, as `federator.api.field_path.read_field` returns it."""
+    @property
+    def uid(self) -> str:
+        """Its metadata.uid."""
+        return self._entry.uid
+
+    @property
+    def owner_uids(self) -> Collection[str]:
+        """UIDs of the owners that it names."""
+        return self._entry.indexed.owner_uids
+
+    def field(self, path: FieldPath) -> FieldValue:
+        """A field, as `federator.api.field_path.read_comparable` returns it."""
         if path == NAME:
             return self.key.name
         if path == NAMESPACE:
@@ -88,32 +116,41 @@ class ObjectState:
         if self._fields is None:
             self._fields = {}
         if path not in self._fields:
-            value = self._fields[path] = read_field(self._decode(), path)
+            value = self._fields[path] = read_comparable(self._decode(), path)
             self._count(OVERHEAD_BYTES + len(value or ""))
         return self._fields[path]
+
+    def values(self, path: FieldPath) -> tuple[str, ...]:
+        """All values of a field, as `federator.api.field_path.read_values` returns them."""
+        return read_values(self._decode(), path)
 
     def settle(self) -> None:
         """Lets go of the decoded object: its fields have been asked for."""
         self._decoded = None
 
+    @property
+    def _indexed(self) -> IndexedState:
+        indexed = self._entry.indexed
+        return read_indexed_state(_raw(self._entry, self._bodies)) if indexed.created == UNREAD else indexed
+
     def _encode(self) -> bytes:
         entry, key = self._entry, self._entry.key
         body = _raw(entry, self._bodies)
         self._body_size = len(body)
-        message = inventory_pb2.InventoryObject(
-            cluster_id=key.cluster_id,
-            group=key.group,
-            version=entry.api_version.rpartition("/")[2],
-            resource=key.resource,
-            kind=self._types.kind(key.cluster_id, key.group_resource),
-            namespace=key.namespace,
-            name=key.name,
-            uid=entry.uid,
-            resource_version=entry.resource_version,
-            revision=entry.revision,
-        )
+        kind = self._types.kind(key.cluster_id, key.group_resource)
         # The body last, so that it can be read where it stands.
-        return b"".join((message.SerializeToString(), BODY.prefix(len(body)), body))
+        return b"".join(
+            (
+                _head(key.cluster_id, key.group, entry.api_version, key.resource, kind),
+                encoding.NAMESPACE.text(key.namespace),
+                encoding.NAME.text(key.name),
+                encoding.UID.text(entry.uid),
+                encoding.RESOURCE_VERSION.text(entry.resource_version),
+                encoding.REVISION.number(entry.revision),
+                encoding.BODY.prefix(len(body)),
+                body,
+            )
+        )
 
     def _decode(self) -> object:
         if self._decoded is None:
@@ -123,6 +160,15 @@ class ObjectState:
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 self._decoded = {}  # not an object any apiserver serves: it has no fields
         return self._decoded
+
+
+@lru_cache(maxsize=16_384)  # clusters times types: all of a large federation's
+def _head(cluster_id: ClusterID, group: str, api_version: str, resource: str, kind: str) -> bytes:
+    """What the messages of all objects of a type in a cluster begin with."""
+    version = api_version.rpartition("/")[2]
+    return inventory_pb2.InventoryObject(
+        cluster_id=cluster_id, group=group, version=version, resource=resource, kind=kind
+    ).SerializeToString()
 
 
 def _raw(entry: ObjectEntry, bodies: BodyCodec) -> bytes:

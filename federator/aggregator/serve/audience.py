@@ -117,7 +117,7 @@ class Audiences:
                     namespace = (key.namespace or _NO_NAMESPACE) if shape.by_namespace else ""
                     places.add(((resource, cluster, namespace, key.name if shape.by_name else ""), key.cluster_id))
             elif isinstance(entry, ClusterEntry):
-                found |= {each for each in self if each.question.selection.has_cluster(entry.cluster_id)}
+                found |= {each for each in self if _is_concerned(each.question, entry)}
         for place, cluster_id in places:
             for audience in self._by_place.get(place, _NOBODY):
                 if audience not in found and audience.question.selection.has_cluster(cluster_id):
@@ -127,6 +127,11 @@ class Audiences:
 
 _NOBODY: frozenset[Audience] = frozenset()
 _WILDCARDS = frozenset("*?[")
+
+
+def _is_concerned(question: Question, entry: ClusterEntry) -> bool:
+    selection = question.selection
+    return selection.has_cluster(entry.cluster_id) or selection.is_changed_by(entry)
 
 
 def _clusters(question: Question) -> tuple[str, ...]:

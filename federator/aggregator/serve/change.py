@@ -13,6 +13,7 @@ from federator.aggregator.query.encoding import EVENTS, OBJECT, PREVIOUS
 from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.serve.messages import cluster_event_to_proto
 from federator.aggregator.serve.question import Question
+from federator.api.cluster import ClusterID
 from federator.errors import CursorExpired, LedgerCorrupt
 from federator.v1 import inventory_pb2
 
@@ -38,6 +39,14 @@ class Event(NamedTuple):
     cursor: bytes
     parts: tuple[bytes, ...]
     size: int
+
+
+class SelectionEnd(NamedTuple):
+    """What ends watches whose selection a change of labels changes; fields as in `SelectionChanged`."""
+
+    cursor: bytes
+    cluster_id: ClusterID
+    is_selected: bool
 
 
 class Change:
@@ -85,14 +94,22 @@ class Change:
         match self.entry:
             case ObjectEntry():
                 return self._object_event(self.entry, question)
-            case ClusterEntry() if question.selection.has_cluster(self.entry.cluster_id):
+            case ClusterEntry() if self.entry.is_transition and question.selection.has_cluster(self.entry.cluster_id):
                 return self._encoded(_CLUSTER, None, None)
             case _:
                 return None
 
+    def end(self, question: Question) -> SelectionEnd | None:
+        """Returns what ends the watches of a question: a cluster enters or leaves its selection by its labels."""
+        entry = self.entry
+        if not isinstance(entry, ClusterEntry) or not question.selection.is_changed_by(entry):
+            return None
+        is_selected = question.selection.cluster_labels.matches(entry.labels)
+        return SelectionEnd(self._ledger.cursors.encode(entry.revision), entry.cluster_id, is_selected)
+
     def _object_event(self, entry: ObjectEntry, question: Question) -> Event | None:
         selection = question.selection
-        if not selection.matches_key(entry.key):
+        if not selection.matches_key(entry.key) or not question.scope.allows(entry.key):
             return None
         is_selected = entry.type is not EntryType.DELETED
         was_selected = entry.previous_revision != 0

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.merge.merged_indexer import ObjectReference, sorted_references
+from federator.aggregator.merge.field_indexes import named_quarantined
+from federator.aggregator.merge.merged_indexer import ObjectReference
 from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.completeness import asked_freshness, cluster_freshness
-from federator.aggregator.query.encoding import OBJECTS
+from federator.aggregator.query.field_index_keeper import FieldIndexKeeper
 from federator.aggregator.query.object_state import ObjectState
+from federator.aggregator.query.patch import Patches
 from federator.aggregator.query.pins import Pins
+from federator.aggregator.serve.aggregate_answers import AggregateAnswers
+from federator.aggregator.serve.change_answers import ChangeAnswers
 from federator.aggregator.serve.freshness_answers import FreshnessAnswers
 from federator.aggregator.serve.freshness_gate import FreshnessGate
-from federator.aggregator.serve.listing import Listing
+from federator.aggregator.serve.history_answers import HistoryAnswers
+from federator.aggregator.serve.list_answers import ListAnswers
 from federator.aggregator.serve.messages import (
-    checked_name,
     cluster_freshness_to_proto,
     cluster_to_proto,
+    field_index_to_proto,
     selection_from_proto,
     served_type_to_proto,
 )
+from federator.aggregator.serve.one_object import selection_of_one
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import (
     DEFAULT_BOOKMARK_INTERVAL,
@@ -36,14 +44,12 @@ from federator.aggregator.serve.watch import (
     Watch,
 )
 from federator.aggregator.serve.watch_hub import WatchHub
-from federator.api.cluster import ClusterID, parse_cluster_id
 from federator.api.selector import ClusterSelector
 from federator.errors import (
     AmbiguousName,
     CursorAhead,
-    InvalidInput,
     ObjectNotFound,
-    UnknownCluster,
+    SelectionChanged,
     WatchTooSlow,
 )
 from federator.v1 import inventory_pb2, inventory_pb2_grpc
@@ -64,7 +70,15 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     """
 
     def __init__(
-        self, view: MergedView, ledger: Ledger, hub: WatchHub, *, write_seconds: float = WRITE_SECONDS
+        self,
+        view: MergedView,
+        ledger: Ledger,
+        hub: WatchHub,
+        *,
+        write_seconds: float = WRITE_SECONDS,
+        limits: QueryLimits | None = None,
+        field_indexes: FieldIndexKeeper | None = None,
+        scope_of: Callable[[Context], Scope] = lambda _: EVERYTHING,
     ) -> None:
         """Serves from these, which the assembly moves forward with each commit.
 
@@ -73,14 +87,26 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
             ledger: history and bodies.
             hub: recent commits.
             write_seconds: how long a client may take for one message of a stream.
+            limits: what one answer may take.
+            field_indexes: knows which of them the settings name; None where none do.
+            scope_of: tells what whoever makes a call may see. Names of clusters and types, and how fresh they are, are
+                told to everybody.
         """
+        limits = limits or QueryLimits()
         self._view = view
         self._ledger = ledger
         self._hub = hub
         self._write_seconds = write_seconds
+        self._field_indexes = field_indexes
+        self._scope_of = scope_of
         self._pins = Pins()
         self._gate = FreshnessGate(view.freshness, view.types)
         self._freshness_answers = FreshnessAnswers(view, ledger)
+        patches = Patches()
+        self._lists = ListAnswers(view, ledger, view.recent, self._pins, limits=limits)
+        self._aggregates = AggregateAnswers(view, ledger, self._pins, limits)
+        self._histories = HistoryAnswers(view, ledger, self._pins, limits, patches)
+        self._changes = ChangeAnswers(view, ledger, self._pins, limits, patches)
         self._answers: Counter[str] = Counter()
 
     @property
@@ -93,16 +119,21 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         return {
             **{f"answers_{name}": number for name, number in self._answers.items()},
             "pinned_readers": self._pins.readers,
+            **self._lists.statistics(),
             **self._gate.statistics(),
             **self._hub.statistics(),
         }
+
+    def close(self) -> None:
+        """Lets go of what is kept for answers to come."""
+        self._lists.close()
 
     @aio_error_boundary
     async def Get(self, request: inventory_pb2.GetRequest, context: Context) -> inventory_pb2.GetResponse:  # noqa: N802
         """Reads one object."""
         await self._wait_until_fresh(request)
-        selection = self._selection_of_one(request)
-        found = self._view.indexer.references(self._view.indexer.select(selection))
+        selection = selection_of_one(self._view, request)
+        found = self._view.indexer.references(self._view.indexer.select(selection, self._scope_of(context)))
         (resource,) = selection.resources
         if not found:
             raise ObjectNotFound(
@@ -111,57 +142,63 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         if len(found) > 1:
             raise AmbiguousName(str(resource), request.name, tuple(references.cluster_id for references in found))
         cluster_id = found[0].cluster_id
-        (reference,) = sorted_references(found[0])
+        (reference,) = found[0].objects
         fresh = cluster_freshness(self._view, self._ledger.clusters().get(cluster_id), cluster_id, selection)
         self._count_answer("get", complete=fresh.is_complete)
         return inventory_pb2.GetResponse(
             object=self._message(reference),
             revision=self._view.revision,
-            freshness=cluster_freshness_to_proto(fresh),
+            freshness=cluster_freshness_to_proto(fresh, with_types=True),
         )
 
     @aio_writer_boundary
     async def List(self, request: inventory_pb2.ListRequest, context: Context) -> None:  # noqa: N802
-        """Reads everything selected."""
+        """Reads everything selected, present or past, whole or page by page."""
         await self._wait_until_fresh(request)
-        selection = selection_from_proto(request.selection, self._view.types)
-        fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
-        listing = Listing(self._view, self._ledger, selection, limit=request.limit)
-        complete = all(cluster.is_complete for cluster in fresh)
-        last = b""
-        with self._pins.hold(listing.revision):
-            async with aclosing(listing.pages()) as pages:
-                async for page in pages:
-                    if last:
-                        await self._write(context, last)
-                    last = OBJECTS.encode(page)
-        if listing.left_out:
-            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
-            complete = False
-        summary = inventory_pb2.ListSummary(
-            revision=listing.revision,
-            cursor=self._ledger.cursors.encode(listing.revision),
-            total=listing.total,
-            complete=complete,
-            clusters=map(cluster_freshness_to_proto, fresh),
-        )
-        self._count_answer("list", complete=complete)
-        await self._write(context, last + inventory_pb2.ListResponse(summary=summary).SerializeToString())
+        async with aclosing(self._lists.answer(request, self._scope_of(context))) as parts:
+            async for part in parts:
+                await self._write(context, part)
+
+    @aio_error_boundary
+    async def Aggregate(  # noqa: N802
+        self, request: inventory_pb2.AggregateRequest, context: Context
+    ) -> inventory_pb2.AggregateResponse:
+        """Counts and sums up what is selected."""
+        await self._wait_until_fresh(request)
+        response = await self._aggregates.answer(request, self._scope_of(context))
+        self._count_answer("aggregate", complete=response.summary.complete)
+        return response
+
+    @aio_writer_boundary
+    async def GetHistory(self, request: inventory_pb2.GetHistoryRequest, context: Context) -> None:  # noqa: N802
+        """Tells every version of one object."""
+        async with aclosing(self._histories.parts(request, self._scope_of(context))) as parts:
+            async for part in parts:
+                await self._write(context, part.SerializeToString())
+
+    @aio_writer_boundary
+    async def GetChanges(self, request: inventory_pb2.GetChangesRequest, context: Context) -> None:  # noqa: N802
+        """Tells what became of everything selected."""
+        selection = selection_from_proto(request.selection, self._view)
+        async with aclosing(self._changes.parts(request, selection, self._scope_of(context))) as parts:
+            async for part in parts:
+                await self._write(context, part)
 
     @aio_writer_boundary
     async def Watch(self, request: inventory_pb2.WatchRequest, context: Context) -> None:  # noqa: N802
         """Streams what happens to everything selected."""
-        selection = selection_from_proto(request.selection, self._view.types)
+        selection = selection_from_proto(request.selection, self._view)
         asked_freshness(self._view, self._ledger.clusters(), selection)  # refuses unknown clusters
         after = self._position(request.cursor)
         await self._wait_until_fresh(request)
+        selection = self._as_of(selection, self._view.revision if after is None else after)
         seconds = request.bookmark_interval_ms / 1000 or DEFAULT_BOOKMARK_INTERVAL
         watch = Watch(
             self._hub,
             self._view,
             self._ledger,
             self._pins,
-            Question(selection, request.with_previous),
+            Question(selection, request.with_previous, self._scope_of(context)),
             after=after,
             bookmark_interval=min(MAX_BOOKMARK_INTERVAL, max(MIN_BOOKMARK_INTERVAL, seconds)),
             freshness=lambda: self._freshness_answers.of(selection),
@@ -180,12 +217,11 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         selector = ClusterSelector.parse(request.clusters, field="clusters")
         asked = selector.resolve(table.members(), table.former_members())
         records = self._ledger.clusters()
-        objects: Counter[ClusterID] = Counter()
-        for (cluster_id, _), number in self._view.indexer.objects().items():
-            objects[cluster_id] += number
+        objects = self._view.indexer.count(self._scope_of(context).rows(self._view.indexer))
         return inventory_pb2.ListClustersResponse(
             clusters=[
-                cluster_to_proto(records[cluster_id], table.of(cluster_id), objects[cluster_id]) for cluster_id in asked
+                cluster_to_proto(records[cluster_id], table.of(cluster_id), objects.get(cluster_id, 0))
+                for cluster_id in asked
             ],
             revision=self._view.revision,
         )
@@ -197,32 +233,34 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         """Tells which types are served, and where."""
         return inventory_pb2.ListResourceTypesResponse(types=map(served_type_to_proto, self._view.types.served()))
 
-    def _selection_of_one(self, request: inventory_pb2.GetRequest) -> Selection:
-        resources = self._view.types.resolve((request.resource,), field="resource")
-        if len(resources) != 1:
-            raise InvalidInput("resource", request.resource, "one resource type, neither a list nor a category")
-        if not request.name:
-            raise InvalidInput("name", request.name, "the name of one object")
-        (resource,) = resources
-        if not request.namespace and self._view.types.is_namespaced(resource):
-            raise InvalidInput("namespace", "", f"a namespace, since {resource} live in namespaces")
-        return Selection(
-            resources,
-            self._one_cluster(request.cluster_id) if request.cluster_id else ClusterSelector(),
-            checked_name("namespace", request.namespace),
-            checked_name("name", request.name),
+    @aio_error_boundary
+    async def ListFieldIndexes(  # noqa: N802
+        self, request: inventory_pb2.ListFieldIndexesRequest, context: Context
+    ) -> inventory_pb2.ListFieldIndexesResponse:
+        """Tells which fields are indexed."""
+        indexer = self._view.indexer
+        return inventory_pb2.ListFieldIndexesResponse(
+            indexes=[
+                field_index_to_proto(
+                    index,
+                    named_quarantined(index, indexer.key),
+                    is_from_settings=self._field_indexes is not None and self._field_indexes.is_from_settings(index),
+                )
+                for index in indexer.fields
+            ]
         )
-
-    def _one_cluster(self, given: str) -> ClusterSelector:
-        cluster_id = parse_cluster_id(given)
-        if self._view.freshness.state(cluster_id) is None:
-            raise UnknownCluster(cluster_id, tuple(sorted(self._view.freshness.members())))
-        return ClusterSelector((cluster_id,))
 
     def _message(self, reference: ObjectReference) -> inventory_pb2.InventoryObject:
         entry = self._ledger.entry(reference.revision)
         assert entry is not None, "the newest state of a present object is never compacted"
         return ObjectState(entry, self._ledger.bodies, self._view.types).message
+
+    def _as_of(self, selection: Selection, revision: int) -> Selection:
+        known = selection.as_of(self._view.cluster_labels, revision)
+        if known is None:
+            changed = self._view.cluster_labels.changed_since(revision, selection.clusters)
+            raise SelectionChanged(b"", changed or "", is_selected=False)
+        return known
 
     def _position(self, cursor: bytes) -> int | None:
         if not cursor:
@@ -235,7 +273,11 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         return revision
 
     async def _wait_until_fresh(
-        self, request: inventory_pb2.GetRequest | inventory_pb2.ListRequest | inventory_pb2.WatchRequest
+        self,
+        request: inventory_pb2.GetRequest
+        | inventory_pb2.ListRequest
+        | inventory_pb2.AggregateRequest
+        | inventory_pb2.WatchRequest,
     ) -> None:
         conditions = self._gate.conditions(request.fresh_as_of)
         await self._gate.wait(conditions, request.fresh_within_ms)

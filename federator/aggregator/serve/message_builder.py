@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from federator.aggregator.query.listing import PAGE_BYTES
 from federator.aggregator.serve.change import Event
-from federator.aggregator.serve.listing import PAGE_BYTES
 from federator.aggregator.serve.segment import Portion
 from federator.v1 import inventory_pb2
 

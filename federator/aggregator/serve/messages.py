@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from federator.aggregator.ledger.records import ClusterEntry, ClusterRecord
+from federator.aggregator.merge.cluster_labels import UNLABELLED
+from federator.aggregator.merge.field_indexes import FieldIndex, IndexState
 from federator.aggregator.merge.freshness import ClusterFreshness, TypeFreshness
-from federator.aggregator.merge.resource_types import ResourceTypes, ServedType
+from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.merge.resource_types import ServedType
 from federator.aggregator.merge.selection import Selection
-from federator.api.cluster import ClusterState
+from federator.api.cluster import ClusterState, TypeState
+from federator.api.key import ObjectKey
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2, types_pb2
@@ -17,21 +23,40 @@ from federator.wire.resource_type import (
 )
 
 
-def selection_from_proto(message: inventory_pb2.Selection, types: ResourceTypes) -> Selection:
-    """Returns the selection a message asks for, its types resolved.
+def selection_from_proto(message: inventory_pb2.Selection, view: MergedView) -> Selection:
+    """Returns the selection a message asks for, its types resolved, and clusters selected by the labels they have now.
 
     Raises:
         InvalidInput: a field has a value that is not allowed; the error names it.
         UnknownResourceType: no member has ever named a type like one of these.
     """
     return Selection(
-        resources=types.resolve(message.resources, field="selection.resources"),
+        resources=view.types.resolve(message.resources, field="selection.resources"),
         clusters=ClusterSelector.parse(message.clusters, field="selection.clusters"),
         namespace=checked_name("selection.namespace", message.namespace),
         name=checked_name("selection.name", message.name),
         labels=LabelSelector.parse(message.label_selector, field="selection.label_selector"),
         fields=FieldSelector.parse(message.field_selector, field="selection.field_selector"),
+        cluster_labels=LabelSelector.parse(message.cluster_selector, field="selection.cluster_selector"),
+        labelled=view.cluster_labels.now if message.cluster_selector else UNLABELLED,
+        uid=checked_uid("selection.uid", message.uid),
+        owner_uid=checked_uid("selection.owner_uid", message.owner_uid),
     )
+
+
+MAX_UID = 128
+"""Characters of a UID that may be asked for; Kubernetes' own have 36."""
+
+
+def checked_uid(field: str, given: str) -> str:
+    """Returns a UID that could be an object's, or "".
+
+    Raises:
+        InvalidInput: it is too long or has white space or control characters.
+    """
+    if len(given) > MAX_UID or not given.isprintable() or " " in given:
+        raise InvalidInput(field, given[:MAX_UID], f"at most {MAX_UID} printable characters without white space")
+    return given
 
 
 def checked_name(field: str, given: str) -> str:
@@ -45,14 +70,22 @@ def checked_name(field: str, given: str) -> str:
     return given
 
 
-def cluster_freshness_to_proto(fresh: ClusterFreshness) -> inventory_pb2.ClusterFreshness:
-    """Returns the message of a cluster's freshness."""
+def cluster_freshness_to_proto(fresh: ClusterFreshness, *, with_types: bool = False) -> inventory_pb2.ClusterFreshness:
+    """Returns the message of a cluster's freshness.
+
+    Args:
+        fresh: of the types that were asked for.
+        with_types: whether those of them that lack nothing are told, too; a watch does not, bookmark by bookmark.
+    """
     return inventory_pb2.ClusterFreshness(
         cluster_id=fresh.cluster_id,
         state=cluster_state_to_proto(fresh.state),
         seen_age_ms=_milliseconds(fresh.seen_age),
         proved_age_ms=_milliseconds(fresh.proved_age),
         incomplete_types=[type_freshness_to_proto(of_type) for of_type in fresh.types if not of_type.is_complete],
+        types=[type_freshness_to_proto(of_type) for of_type in fresh.types if of_type.state is not TypeState.ABSENT]
+        if with_types
+        else (),
     )
 
 
@@ -83,6 +116,7 @@ def cluster_to_proto(record: ClusterRecord, fresh: ClusterFreshness, objects: in
         source=record.source,
         types=[type_freshness_to_proto(of_type) for of_type in fresh.types],
         state_since_ms=record.since_ms,
+        labels=record.labels,
     )
 
 
@@ -119,6 +153,32 @@ def transition(previous: ClusterState | None, state: ClusterState) -> inventory_
 def served_type_to_proto(served: ServedType) -> inventory_pb2.ServedType:
     """Returns the message of a served type."""
     return inventory_pb2.ServedType(type=resource_type_to_proto(served.type), clusters=served.clusters)
+
+
+def field_index_to_proto(
+    index: FieldIndex, quarantined: Iterable[ObjectKey], *, is_from_settings: bool
+) -> inventory_pb2.FieldIndex:
+    """Returns the message of a field index."""
+    counted = index.statistics()
+    return inventory_pb2.FieldIndex(
+        path=index.name,
+        resources=sorted(map(str, index.resources or ())),
+        state=_INDEX_STATES[index.state],
+        objects=index.looked_at,
+        values=counted["values"],
+        entries=counted["entries"],
+        bytes=counted["bytes"],
+        quarantined=counted["quarantined"],
+        quarantined_keys=map(str, quarantined),
+        is_from_settings=is_from_settings,
+    )
+
+
+_INDEX_STATES = {
+    IndexState.BUILDING: inventory_pb2.FIELD_INDEX_STATE_BUILDING,
+    IndexState.READY: inventory_pb2.FIELD_INDEX_STATE_READY,
+    IndexState.TOO_LARGE: inventory_pb2.FIELD_INDEX_STATE_TOO_LARGE,
+}
 
 
 def _milliseconds(seconds: float | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 
 
@@ -13,7 +14,9 @@ class Question(NamedTuple):
     Attributes:
         selection: which objects.
         with_previous: whether events carry the state before the change.
+        scope: what the asker may see.
     """
 
     selection: Selection
     with_previous: bool = False
+    scope: Scope = EVERYTHING

@@ -10,12 +10,12 @@ import grpc
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.v1 import inventory_pb2_grpc
 
-_ENCODED = {"List", "Watch"}
+_ENCODED = {"List", "Watch", "GetHistory", "GetChanges"}
 """Methods that write bytes, since parts of their messages are encoded once for many."""
 
 
 def add_inventory_service(servicer: InventoryServicer, server: grpc.aio.Server) -> None:
-    """Registers the service as the generated code does, but that `List` and `Watch` write bytes."""
+    """Registers the service as the generated code does, but that what streams writes bytes."""
     registrar = cast("grpc.aio.Server", _Registrar(server))
     inventory_pb2_grpc.add_InventoryServiceServicer_to_server(servicer, registrar)
 

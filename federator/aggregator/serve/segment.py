@@ -9,8 +9,8 @@ from typing import Protocol
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterEntry, Entry, ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
-from federator.aggregator.serve.change import Change, Event
-from federator.aggregator.serve.listing import PAGE_BYTES
+from federator.aggregator.query.listing import PAGE_BYTES
+from federator.aggregator.serve.change import Change, Event, SelectionEnd
 from federator.aggregator.serve.question import Question
 from federator.api.resource import GroupResource
 
@@ -81,11 +81,13 @@ class Portion:
         size: bytes of the events.
         encoded: all of them in one piece, which is a WatchResponse; empty where that would be too large.
         counts: events by type.
+        end: what ends the question's watches behind the events; None where they go on.
     """
 
-    __slots__ = ("counts", "encoded", "events", "size")
+    __slots__ = ("counts", "encoded", "end", "events", "size")
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Iterable[Event], end: SelectionEnd | None = None) -> None:
+        self.end = end
         self.events = tuple(events)
         self.size = sum([event.size for event in self.events])
         is_small = self.size <= PAGE_BYTES
@@ -99,8 +101,16 @@ def portion_of(segment: Segment, position: int, question: Question) -> Portion:
     Raises:
         CursorExpired: a previous state is compacted.
     """
-    events = [change.event(question) for change in segment.changes if change.revision > position]
-    return Portion([event for event in events if event is not None])
+    events: list[Event] = []
+    for change in segment.changes:
+        if change.revision <= position:
+            continue
+        if (end := change.end(question)) is not None:
+            return Portion(events, end)
+        event = change.event(question)
+        if event is not None:
+            events.append(event)
+    return Portion(events)
 
 
 def stored_bytes(entry: Entry) -> int:

@@ -10,14 +10,14 @@ from functools import partial
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.query.encoding import EVENTS, OBJECT
+from federator.aggregator.query.listing import present_listing
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.audience import Audience
-from federator.aggregator.serve.listing import Listing
 from federator.aggregator.serve.message_builder import Message, MessageBuilder, event_name
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.segment import SLICE
 from federator.aggregator.serve.watch_hub import WatchHub
-from federator.errors import AggregatorUnreachable
+from federator.errors import AggregatorUnreachable, SelectionChanged
 from federator.v1 import inventory_pb2
 
 DEFAULT_BOOKMARK_INTERVAL = 10.0
@@ -44,6 +44,9 @@ class Watch:
     The watch is live while its position is in the hub's ring, and lagging while it reads the ledger instead; the client
     sees no difference. It keeps no queue: a client that does not read holds one message and a position. What equal
     watches are sent at about the same time are the same bytes.
+
+    Clusters are selected by the labels that they had where the watch began, and by those that they join with. Where a
+    change of labels would change that, the watch ends: what it would have to tell has happened long ago.
 
     A watch of a hub that closes ends with what is there, or what of it the client takes in time, and a last bookmark.
     One that is lagging then ends where it is.
@@ -100,6 +103,7 @@ class Watch:
 
         Raises:
             CursorExpired: the history after the position is compacted.
+            SelectionChanged: a cluster's labels have changed, and with them the selection; everything before is sent.
             AggregatorUnreachable: the hub was closed.
         """
         with self._hub.audience(self._question) as audience:
@@ -132,20 +136,20 @@ class Watch:
             await hub.wait(self, audience)
 
     async def _present_state(self) -> AsyncGenerator[Message, None]:
-        listing = Listing(self._view, self._ledger, self._question.selection)
+        listing = present_listing(self._view, self._ledger, self._question.selection, self._question.scope)
         self.position = listing.revision
         head = inventory_pb2.WatchEvent(
             type=inventory_pb2.WATCH_EVENT_TYPE_ADDED, revision=listing.revision
         ).SerializeToString()
         with self._pins.hold(listing.revision):
-            async with aclosing(listing.pages()) as pages:
-                async for page in pages:
-                    parts: list[bytes] = []
-                    for encoded in page:
+            async with aclosing(listing.parts()) as parts:
+                async for part in parts:
+                    events: list[bytes] = []
+                    for encoded in part:
                         prefix = OBJECT.prefix(len(encoded))
-                        parts += (EVENTS.prefix(len(head) + len(prefix) + len(encoded)), head, prefix, encoded)
-                    self._hub.events["ADDED"] += len(page)
-                    yield Message(b"".join(parts), b"")
+                        events += (EVENTS.prefix(len(head) + len(prefix) + len(encoded)), head, prefix, encoded)
+                    self._hub.events["ADDED"] += len(part)
+                    yield Message(b"".join(events), b"")
                     if self._hub.is_closed:
                         raise _closing()
             yield self._mark(inventory_pb2.WATCH_EVENT_TYPE_INITIAL_END)
@@ -173,6 +177,10 @@ class Watch:
                 if portion.events or segment.ends_commit:
                     for message in builder.add(portion, ends_commit=segment.ends_commit):
                         yield message
+                if portion.end is not None:
+                    for message in builder.take_all():
+                        yield message
+                    raise SelectionChanged(*portion.end)
             else:
                 looked_at += 1
             self.position = segment.revision

@@ -23,7 +23,7 @@ from federator.aggregator.serve.portions import Portions
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.replay import Replay
 from federator.aggregator.serve.segment import SLICE, Segment
-from federator.errors import AggregatorUnreachable, CursorExpired, LimitReached, WatchTooSlow
+from federator.errors import AggregatorUnreachable, CursorExpired, LimitReached, SelectionChanged, WatchTooSlow
 
 MAX_ENTRIES = 8192
 """Entries in the ring: 8 s at 1,000 changes a second, longer than any pause a healthy watcher makes."""
@@ -268,6 +268,9 @@ class WatchHub:
             raise
         except CursorExpired:
             reason = "expired"
+            raise
+        except SelectionChanged:
+            reason = "relabelled"
             raise
         except (asyncio.CancelledError, AggregatorUnreachable):
             reason = "shutdown" if self._is_closed else "client"

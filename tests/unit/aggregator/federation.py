@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -46,13 +47,17 @@ def put(
     labels: Mapping[str, str] | None = None,
     node: str = "",
     owner: str = "",
+    owner_kind: str = "",
+    created: int = 0,
     resource_version: str = "1",
     **fields: object,
 ) -> Put:
     """A change that makes an object exist in a state; `fields` are top-level fields of its JSON."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": labels or {}}
     if owner:
-        metadata["ownerReferences"] = [{"uid": owner}]
+        metadata["ownerReferences"] = [{"uid": owner, "kind": owner_kind, "controller": True}]
+    if created:
+        metadata["creationTimestamp"] = f"{datetime.fromtimestamp(created, UTC):%Y-%m-%dT%H:%M:%SZ}"
     raw = msgspec.json.encode({"metadata": metadata, "spec": {"nodeName": node} if node else {}, **fields})
     return raw_put(name, raw, namespace=namespace, uid=uid, resource_version=resource_version)
 
@@ -107,8 +112,9 @@ class Federation:
         state: ClusterState = ClusterState.LIVE,
         namespace: str = "",
         label_selector: str = "",
+        labels: Mapping[str, str] | None = None,
     ) -> None:
-        """A cluster joins; its types are LIVE and proved now."""
+        """A cluster joins, or its agent comes back with other labels; its types are LIVE and proved now."""
         cluster_id = ClusterID(cluster)
         await self.ledger.open_session(
             ClusterRecord(
@@ -117,6 +123,7 @@ class Federation:
                 agent_instance=f"agent-{next(self._numbers)}",
                 namespace=namespace,
                 label_selector=label_selector,
+                labels=labels or {},
             )
         )
         for resource_type in types:

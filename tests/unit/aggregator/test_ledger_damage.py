@@ -186,7 +186,7 @@ async def test_a_write_that_fails_ends_the_process_and_the_next_one_goes_on(
         ready = aggregator._ledger_trouble
         assert ready() is None
         with writes_fail_beyond((tmp_path / "state" / FOLDER / "data.mdb").stat().st_size):
-            cluster.put(PODS, "large", content="x" * 200_000)
+            cluster.put(PODS, "large", content=os.urandom(200_000).hex())
             with pytest.raises(LedgerError):
                 await asyncio.wait_for(run, 20)
         assert ready() is not None

@@ -13,10 +13,11 @@ from prometheus_client.metrics_core import Metric
 from federator.aggregator.ingest.lifecycle import ClusterLifecycle
 from federator.aggregator.ingest.servicer import IngestServicer
 from federator.aggregator.ingest.settings import IngestSettings
+from federator.aggregator.merge.merged_store import MergedStore
 from federator.aggregator.metrics import aggregator_metrics
 from federator.api.cluster import ClusterID, ClusterState
 from federator.observability.metrics import StatisticsCollector
-from tests.unit.aggregator.federation import NODES, PODS, Federation, delete, put
+from tests.unit.aggregator.federation import NODES, PODS, Federation, delete, put, raw_put
 from tests.unit.aggregator.running import parsed
 
 BERLIN, PARIS = ClusterID("berlin"), ClusterID("paris")
@@ -110,13 +111,32 @@ async def test_content_by_member_and_type(federation: Federation) -> None:
     families = scraped(federation)
     counted = {key: value for key, value in values(families["federator_objects"]).items() if value}
     assert counted == {("berlin", "pods"): 2, ("berlin", "nodes"): 1, ("paris", "pods"): 1}
-    entries = values(families["federator_index_entries"])
-    assert {name for (name,) in entries} == {
-        name.removeprefix("index_entries_")
-        for name in federation.view.statistics()
-        if name.startswith("index_entries_")
+
+
+async def test_indexes_by_name_with_the_memory_of_each(federation: Federation) -> None:
+    indexer = federation.view.indexer
+    indexer.fields.add(("status", "phase"))
+    for _ in indexer.building_fields():
+        pass
+    MergedStore(indexer, federation.ledger).add_indexers({"name": lambda obj: (obj.content["metadata"]["name"],)})
+    await federation.commit("berlin", put("up", status={"phase": "R"}), raw_put("bad", b"\x00"))
+    families = scraped(federation)
+    told = federation.view.statistics()
+    for kind in ("entries", "bytes"):
+        shown = values(families[f"federator_index_{kind}"])
+        assert shown == {
+            (name.removeprefix(f"index_{kind}_"),): number
+            for name, number in told.items()
+            if name.startswith(f"index_{kind}_") and name not in {"index_bytes_fields", "index_bytes_functions"}
+        }
+        assert shown["field:status.phase",] > 0
+        assert shown["function:name",] > 0
+    # Each part is there once, so that the sum is the whole.
+    assert sum(values(families["federator_index_bytes"]).values()) == sum(indexer.bytes().values())
+    assert values(families["federator_quarantined_objects"]) == {
+        ("field:status.phase",): 1,
+        ("function:name",): 1,
     }
-    assert entries
 
 
 async def test_what_was_pushed_is_summed_over_types(federation: Federation) -> None:

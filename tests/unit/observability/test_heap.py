@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 import subprocess
 import sys
+from pathlib import Path
+
+from federator.observability.heap import give_back_pages
 
 SCRIPT = """
 import resource
@@ -30,3 +34,23 @@ def test_what_is_free_between_what_is_used_is_given_back() -> None:
     assert told[0] == "True"
     assert grown - before > 60_000_000
     assert after < grown - 20_000_000
+
+
+def test_pages_of_a_mapped_file_are_given_back_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(b"x" * (32 << 20))
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        before = _file_pages()
+        assert mapped[::4096] == b"x" * 8192
+        assert _file_pages() > before + (30 << 10)
+        assert give_back_pages(file)
+        assert _file_pages() < before + (2 << 10)
+        assert mapped[::4096] == b"x" * 8192
+    assert not give_back_pages(file)
+    assert not give_back_pages(tmp_path / "nothing")
+
+
+def _file_pages() -> int:
+    """KiB of mapped files that the process has in memory."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssFile:")]
+    return int(line.split()[1])

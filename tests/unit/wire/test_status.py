@@ -22,7 +22,9 @@ from federator.wire.status import RequestDecoding, aio_error_boundary, aio_write
 EXAMPLES: list[FederatorError] = [
     FederatorError("something broke"),
     errors.InvalidInput("selection.resources", ("a", 1), "at least one"),
-    errors.MalformedSelector("label_selector", "a=é,b", "kubectl's grammar"),
+    errors.MalformedSelector("label_selector", "a=é,b", "kubectl's grammar", 2),
+    errors.MalformedSelector("label_selector", "a=" * 400, "kubectl's grammar", 600),
+    errors.MalformedSelector("label_selector", "a,a,a", "at most two"),
     errors.ClusterIDCollision("a-b", ("a_b", "a@b")),
     errors.CursorMalformed(b"\xff\x00nonsense"),
     errors.CursorForged(b"AQ" * 22),
@@ -42,6 +44,8 @@ EXAMPLES: list[FederatorError] = [
     errors.PageTokenExpired(5, 2**52),
     errors.QueryTooCostly("memory_bytes", 2**40),
     errors.IndexFromSettings("spec.nodeName"),
+    errors.SelectionChanged(b"AQ" * 22, "eu-1", True),
+    errors.SelectionChanged(b"", "eu-1", False),
     errors.WatchTooSlow(b"AQ" * 22, 30.0),
     errors.WatchTooSlow(b"", 0.5),
     errors.NotFreshYet(

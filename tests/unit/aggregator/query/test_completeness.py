@@ -4,9 +4,11 @@ import pytest
 
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.completeness import asked_freshness
+from federator.aggregator.serve.messages import selection_from_proto
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.selector import ClusterSelector, LabelSelector
 from federator.errors import UnknownCluster
+from federator.v1 import inventory_pb2
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation
 
 POD_TYPE = frozenset({PODS.group_resource})
@@ -26,6 +28,17 @@ async def test_every_asked_cluster_is_told_of_and_no_other() -> None:
     assert _complete(federation, Selection(POD_TYPE, ClusterSelector.parse(["eu-*"]))) == {"eu-1": True, "eu-2": False}
     with pytest.raises(UnknownCluster):
         _complete(federation, Selection(POD_TYPE, ClusterSelector.parse(["eu-9"])))
+
+
+async def test_clusters_that_their_labels_leave_out_are_not_asked() -> None:
+    federation = Federation()
+    await federation.join("eu-1", labels={"env": "prod"})
+    await federation.join("eu-2", labels={"env": "test"}, state=ClusterState.STALE)
+    await federation.join("us-1", labels={"env": "prod"}, state=ClusterState.STALE)
+    in_prod = selection_from_proto(
+        inventory_pb2.Selection(resources=["pods"], cluster_selector="env=prod"), federation.view
+    )
+    assert _complete(federation, in_prod) == {"eu-1": True, "us-1": False}
 
 
 async def test_one_denied_type_spoils_only_questions_about_it() -> None:

@@ -14,7 +14,7 @@ from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.freshness_answers import FreshnessAnswers
 from federator.aggregator.serve.question import Question
 from federator.aggregator.serve.watch import Watch
-from federator.api.field_path import FieldPath, read_field
+from federator.api.field_path import FieldPath, FieldValue, read_comparable
 from federator.api.key import ObjectKey
 from federator.errors import CursorExpired
 from federator.v1 import inventory_pb2
@@ -46,9 +46,11 @@ class Recorded:
         self.raw = decode_body(entry.body)
         self._decoded = msgspec.json.decode(self.raw)
         self.labels: dict[str, str] = self._decoded["metadata"].get("labels") or {}
+        self.uid = entry.uid
+        self.owner_uids = [owner["uid"] for owner in self._decoded["metadata"].get("ownerReferences") or ()]
 
-    def field(self, path: FieldPath) -> str | None:
-        return read_field(self._decoded, path)
+    def field(self, path: FieldPath) -> FieldValue:
+        return read_comparable(self._decoded, path)
 
 
 def new_watch(
@@ -129,7 +131,7 @@ def expected(federation: Federation, selection: Selection, history: Iterable[obj
     """Brute force: what the whole history means for a selection."""
     present: dict[ObjectKey, Recorded] = {}
     for entry in history:
-        if isinstance(entry, ClusterEntry) and selection.clusters.matches(entry.cluster_id):
+        if isinstance(entry, ClusterEntry) and entry.is_transition and selection.has_cluster(entry.cluster_id):
             yield Seen(entry.revision, "CLUSTER", entry.cluster_id, b"")
         if not isinstance(entry, ObjectEntry):
             continue

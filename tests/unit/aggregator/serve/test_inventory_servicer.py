@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from federator.aggregator.ledger.records import Batch, Put
-from federator.aggregator.serve.listing import PAGE_BYTES
+from federator.aggregator.query.listing import PAGE_BYTES
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
 from federator.errors import (
@@ -149,11 +149,11 @@ async def test_get_refuses_by_name(federation: Federation) -> None:
 async def test_list_is_exact_at_its_revision_and_says_how_fresh_it_is(federation: Federation) -> None:
     (page,), summary = await _listed(federation, ListRequest(selection=Selection(resources=["pods", "deploy"])))
     assert [key_of(message) for message in page.objects] == [
+        "eu-1/apps/deployments/shop/web",
         "eu-1//pods/shop/db",
         "eu-1//pods/shop/web",
         "us-1//pods/shop/db",
         "us-1//pods/shop/web",
-        "eu-1/apps/deployments/shop/web",
     ]
     assert summary.revision == federation.ledger.revision
     assert federation.ledger.cursors.decode(summary.cursor) == summary.revision

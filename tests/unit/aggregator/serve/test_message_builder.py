@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.aggregator.query.encoding import EVENTS
+from federator.aggregator.query.listing import PAGE_BYTES
 from federator.aggregator.serve.change import Event
-from federator.aggregator.serve.listing import PAGE_BYTES
 from federator.aggregator.serve.message_builder import ENOUGH_BYTES, Message, MessageBuilder
 from federator.aggregator.serve.segment import Portion
 from federator.v1 import inventory_pb2

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from federator.aggregator.ledger.records import Commit
 from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.listing import PAGE_BYTES, present_listing
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve import replay, watch, watch_hub
-from federator.aggregator.serve.listing import PAGE_BYTES, Listing
 from federator.aggregator.serve.watch_hub import MAX_BYTES, MAX_ENTRIES
 from federator.api.cluster import ClusterID, ClusterState
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
@@ -215,8 +215,8 @@ def _initial_end(recorder: Recorder) -> int:
 
 
 async def _listed(federation: Federation, selection: Selection) -> dict[str, bytes]:
-    listing = Listing(federation.view, federation.ledger, selection)
-    objects = [inventory_pb2.InventoryObject.FromString(encoded) async for page in listing.pages() for encoded in page]
+    listing = present_listing(federation.view, federation.ledger, selection)
+    objects = [inventory_pb2.InventoryObject.FromString(encoded) async for part in listing.parts() for encoded in part]
     return {key_of(message): message.body for message in objects}
 
 

@@ -1,0 +1,138 @@
+"""Answers to Aggregate: groups of objects, and how far they can be trusted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.merge.scope import EVERYTHING, Scope
+from federator.aggregator.query.aggregate import Group, aggregate
+from federator.aggregator.query.aggregate_question import (
+    AggregateQuestion,
+    Function,
+    Measure,
+    parse_group_by,
+    parse_measures,
+)
+from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.completeness import asked_freshness
+from federator.aggregator.query.measures import Measured
+from federator.aggregator.query.moment import revision_of, selection_as_of
+from federator.aggregator.query.pins import Pins
+from federator.aggregator.query.snapshot import take_snapshot
+from federator.aggregator.serve.messages import cluster_freshness_to_proto, selection_from_proto
+from federator.errors import InvalidInput
+from federator.v1 import inventory_pb2
+
+SLICE = 128
+"""Groups written down between two looks at the clock: some 1 ms."""
+
+_FUNCTIONS = {
+    inventory_pb2.AggregateFunction.Value(f"AGGREGATE_FUNCTION_{function.name}"): function for function in Function
+}
+
+
+class AggregateAnswers:
+    """Answers Aggregate from the merged view and the ledger's history; changes nothing."""
+
+    def __init__(self, view: MergedView, ledger: Ledger, pins: Pins, limits: QueryLimits | None = None) -> None:
+        """Answers from these.
+
+        Args:
+            view: the merged view, loaded.
+            ledger: history and bodies.
+            pins: keep what is read from being compacted.
+            limits: what one answer may take, where its request does not lower it.
+        """
+        self._view = view
+        self._ledger = ledger
+        self._pins = pins
+        self._limits = limits or QueryLimits()
+
+    async def answer(
+        self, request: inventory_pb2.AggregateRequest, scope: Scope = EVERYTHING
+    ) -> inventory_pb2.AggregateResponse:
+        """Answers one request; freshness was waited for.
+
+        Args:
+            request: what is asked for.
+            scope: what the asker may see.
+
+        Raises:
+            InvalidInput: a field has a value that is not allowed; the error names it.
+            UnknownResourceType: no member has ever named a type like one of these.
+            UnknownCluster: a cluster is named that never was a member.
+            RevisionExpired: history does not reach back to what is asked for.
+            QueryTooCostly: the answer would take more than it may, or have more than 10,000 groups.
+        """
+        question = self._question(request)
+        budget = Budget(
+            self._limits.lowered(
+                time_ms=request.limits.time_ms,
+                scanned_objects=request.limits.scanned_objects,
+                memory_bytes=request.limits.memory_bytes,
+            )
+        )
+        revision = revision_of(
+            self._ledger,
+            request.at_revision if request.HasField("at_revision") else None,
+            request.at_time_ms if request.HasField("at_time_ms") else None,
+            field="at",
+        )
+        selection = selection_as_of(question.selection, self._view.cluster_labels, self._ledger, revision)
+        question = msgspec.structs.replace(question, selection=selection)
+        fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+        with self._pins.hold(revision):
+            snapshot = await take_snapshot(
+                self._view, self._ledger, self._view.recent, selection, scope, revision, budget
+            )
+            found = await aggregate(question, snapshot, self._view, self._ledger, budget)
+        if found.left_out:
+            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+        summary = inventory_pb2.ListSummary(
+            revision=snapshot.revision,
+            total=found.total,
+            complete=not found.left_out and all(cluster.is_complete for cluster in fresh),
+            clusters=[cluster_freshness_to_proto(cluster, with_types=True) for cluster in fresh],
+        )
+        if budget.scanned or snapshot.scanned_history:
+            summary.scan.objects = budget.scanned
+            summary.scan.history = snapshot.scanned_history
+        groups: list[inventory_pb2.Group] = []
+        for start in range(0, len(found.groups), SLICE):
+            await budget.turn()
+            groups.extend(map(_group_to_proto, found.groups[start : start + SLICE]))
+        return inventory_pb2.AggregateResponse(groups=groups, total_groups=found.total_groups, summary=summary)
+
+    def _question(self, request: inventory_pb2.AggregateRequest) -> AggregateQuestion:
+        return AggregateQuestion(
+            selection_from_proto(request.selection, self._view),
+            parse_group_by(request.group_by),
+            _measures(request),
+            request.top,
+        )
+
+
+def _measures(request: inventory_pb2.AggregateRequest) -> tuple[Measure, ...]:
+    terms = []
+    for message in request.measures:
+        function = _FUNCTIONS.get(message.function)
+        if function is None:
+            raise InvalidInput("measures.function", message.function, ", ".join(_NAMES))
+        terms.append((function, message.field))
+    return parse_measures(terms)
+
+
+_NAMES = [inventory_pb2.AggregateFunction.Name(number) for number in _FUNCTIONS]
+
+
+def _group_to_proto(group: Group) -> inventory_pb2.Group:
+    return inventory_pb2.Group(
+        keys=[inventory_pb2.GroupKey(value=key) for key in group.keys],
+        measures=map(_measured_to_proto, group.measures),
+    )
+
+
+def _measured_to_proto(measured: Measured) -> inventory_pb2.MeasureValue:
+    return inventory_pb2.MeasureValue(value=measured.value, number=measured.number, ignored=measured.ignored)

@@ -1,0 +1,115 @@
+"""Answers of GetChanges."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from federator.aggregator.ledger.ledger import Ledger
+from federator.aggregator.merge.merged_view import MergedView
+from federator.aggregator.merge.scope import EVERYTHING, Scope
+from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.changes import Change, Changes, ChangesQuestion
+from federator.aggregator.query.completeness import asked_freshness
+from federator.aggregator.query.encoding import EmbeddedField
+from federator.aggregator.query.listing import PAGE_BYTES
+from federator.aggregator.query.moment import revision_of
+from federator.aggregator.query.patch import Patches
+from federator.aggregator.query.pins import Pins
+from federator.aggregator.serve.history_messages import WATCH_EVENT_TYPES, gap_to_proto, lowered
+from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.errors import InvalidInput
+from federator.v1 import inventory_pb2
+
+_CHANGES = EmbeddedField(inventory_pb2.GetChangesResponse, "changes")
+_OBJECT = EmbeddedField(inventory_pb2.ObjectChange, "object")
+
+
+class ChangeAnswers:
+    """Tells what became of everything selected between two revisions."""
+
+    def __init__(self, view: MergedView, ledger: Ledger, pins: Pins, limits: QueryLimits, patches: Patches) -> None:
+        """Answers from these; arguments as in `HistoryAnswers`."""
+        self._view = view
+        self._ledger = ledger
+        self._pins = pins
+        self._limits = limits
+        self._patches = patches
+
+    async def parts(
+        self, request: inventory_pb2.GetChangesRequest, selection: Selection, scope: Scope = EVERYTHING
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the parts of an answer, encoded GetChangesResponses of at most about 1 MiB; the last has the summary.
+
+        Args:
+            request: the request.
+            selection: its selection.
+            scope: what the asker may see.
+
+        Raises:
+            FederatorError: as inventory.proto says of GetChanges; what was yielded before is true.
+        """
+        budget = Budget(lowered(self._limits, request.limits))
+        asked_freshness(self._view, self._ledger.clusters(), selection)  # refuses unknown clusters
+        question = self._question(request, selection, scope)
+        with self._pins.hold(question.after_revision):
+            changes = Changes(question, self._ledger, self._view.types, self._patches, budget)
+            part: list[bytes] = []
+            size = 0
+            async with aclosing(changes.changes()) as found:
+                async for change in found:
+                    encoded = _encode(change)
+                    if part and size + len(encoded) > PAGE_BYTES:
+                        yield _CHANGES.encode(part)
+                        budget.resume()
+                        part, size = [], 0
+                    part.append(encoded)
+                    size += len(encoded)
+            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+            gaps = await changes.gaps(tuple(cluster.cluster_id for cluster in fresh))
+        summary = inventory_pb2.ChangesSummary(
+            after_revision=question.after_revision,
+            until_revision=question.until_revision,
+            total=changes.total,
+            complete=all(cluster.is_complete for cluster in fresh),
+            clusters=map(cluster_freshness_to_proto, fresh),
+            gaps=[inventory_pb2.ClusterGap(cluster_id=cluster_id, gap=gap_to_proto(gap)) for cluster_id, gap in gaps],
+            scan=inventory_pb2.Scan(objects=budget.scanned, history=True),
+        )
+        yield _CHANGES.encode(part) + inventory_pb2.GetChangesResponse(summary=summary).SerializeToString()
+
+    def _question(
+        self, request: inventory_pb2.GetChangesRequest, selection: Selection, scope: Scope
+    ) -> ChangesQuestion:
+        if request.WhichOneof("after") is None:
+            raise InvalidInput("after", "", "a revision or a time")
+        return ChangesQuestion(
+            selection,
+            self._revision(request, "after"),
+            self._revision(request, "until"),
+            with_transient=request.with_transient,
+            with_patches=request.with_patches,
+            limit=request.limit,
+            scope=scope,
+        )
+
+    def _revision(self, request: inventory_pb2.GetChangesRequest, field: str) -> int:
+        given: dict[str, int | None] = {
+            name: getattr(request, f"{field}_{name}") if request.HasField(f"{field}_{name}") else None  # type: ignore[arg-type]
+            for name in ("revision", "time_ms")
+        }
+        return revision_of(self._ledger, **given, field=field)
+
+
+def _encode(change: Change) -> bytes:
+    head = inventory_pb2.ObjectChange(
+        type=WATCH_EVENT_TYPES[change.type],
+        previous_revision=change.previous_revision,
+        revision=change.newest.revision,
+        time_ms=change.newest.time_ms,
+        versions=change.versions,
+        patch=change.patch,
+    ).SerializeToString()
+    body = change.state.encoded
+    return b"".join((head, _OBJECT.prefix(len(body)), body))
