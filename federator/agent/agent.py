@@ -213,6 +213,7 @@ class Agent:
             replace=settings.replace,
             protocol=PROTOCOL,
             unread_groups=self._follower.unread_groups,
+            labels=settings.cluster_labels,
         )
 
     def welcomed(self, held_types: Sequence[ResourceType], floors: Mapping[GroupResource, str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from federator.api.cluster import ClusterID
+from federator.api.label import check_cluster_labels
 from federator.errors import InvalidInput
 from federator.wire.tls import TLSFiles
 
@@ -40,6 +42,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
             for each session.
         display_name: name the operator knows the cluster by; empty for the ClusterID.
         source: where the cluster's credentials came from: "kubeconfig" or "in-cluster".
+        cluster_labels: the cluster's own labels, by which questions select clusters; at most 64, as Kubernetes' labels
+            may be. None: what they would say is for the operator to know.
         replace: let this cluster take the ClusterID from another cluster UID, whose objects then leave as deletions.
         resources: names of the types to collect, as kubectl takes them; empty for all but the default denials
             (`federator.agent.selection`).
@@ -76,6 +80,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     tls: TLSFiles | None = None
     display_name: str = ""
     source: str = "kubeconfig"
+    cluster_labels: Mapping[str, str] = {}
     replace: bool = False
     resources: tuple[str, ...] = ()
     namespace: str = ""
@@ -101,8 +106,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Checks what no other part would.
 
         Raises:
-            InvalidInput: `audit_interval` is neither 0 nor 60 or more.
+            InvalidInput: `audit_interval` is neither 0 nor 60 or more, or `cluster_labels` cannot be a cluster's.
         """
+        check_cluster_labels(self.cluster_labels, field="cluster-label")
         if self.audit_interval != 0 and not self.audit_interval >= LEAST_AUDIT_INTERVAL:
             allowed = f"0 for never, or {LEAST_AUDIT_INTERVAL:g} seconds or more"
             raise InvalidInput("audit-interval", f"{self.audit_interval:g}", allowed)

@@ -15,6 +15,7 @@ from federator.api.cluster import normalise_cluster_id, parse_cluster_id
 from federator.cli.collecting import (
     DEFAULT_AUDIT_INTERVAL,
     AuditInterval,
+    ClusterLabelOptions,
     Collecting,
     KubeconfigFile,
     Namespace,
@@ -23,6 +24,7 @@ from federator.cli.collecting import (
     SecretsKeyFile,
     Selector,
     SpoolDirectory,
+    cluster_labels,
 )
 from federator.cli.service import HttpListen, LogFormat, LogLevel, run_service
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
@@ -64,6 +66,7 @@ def agent(
             help="ClusterID to join as [default: the context, normalised].",
         ),
     ] = None,
+    cluster_label: ClusterLabelOptions = None,
     resource: Resources = None,
     namespace: Namespace = "",
     selector: Selector = "",
@@ -85,6 +88,7 @@ def agent(
     if in_cluster and (context is not None or kubeconfig is not None):
         raise InvalidInput("--in-cluster", "together with --context or --kubeconfig", "one or the other")
 
+    labels = cluster_labels(cluster_label)
     tls = all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file)
 
     async def run() -> None:
@@ -97,7 +101,9 @@ def agent(
             resource, namespace, selector, secrets, secrets_key_file, replace, audit_interval, spool
         )
         source = "in-cluster" if in_cluster else "kubeconfig"
-        settings = collecting.settings(named, aggregator, display_name=name or named, source=source, tls=tls)
+        settings = collecting.settings(
+            named, aggregator, display_name=name or named, source=source, cluster_labels=labels, tls=tls
+        )
         await _observed(Agent(settings, KubeMember(client)), http_listen)
 
     run_service(run())

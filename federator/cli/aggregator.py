@@ -9,6 +9,7 @@ import typer
 
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.settings import AggregatorSettings
+from federator.cli.field_index import FieldIndexOptions, field_indexes
 from federator.cli.service import (
     AdminListen,
     HttpListen,
@@ -80,6 +81,7 @@ def aggregator(
         str, typer.Option("--history", metavar="DURATION", help="How far back a cursor may reach, e.g. 36h or 7d.")
     ] = "7d",
     ledger_size: LedgerSize = DEFAULT_LEDGER_SIZE,
+    field_index: FieldIndexOptions = None,
     log_level: LogLevel = "info",
     log_format: LogFormat = "console",
 ) -> None:
@@ -99,6 +101,7 @@ def aggregator(
                 state_directory=None if memory else state_directory or default_state_directory(),
                 history=duration(history, field="--history"),
                 ledger_max_bytes=ledger_bytes(ledger_size),
+                field_indexes=field_indexes(field_index),
             )
         ).run(),
         prefers_uvloop=True,

@@ -18,6 +18,7 @@ class Query(NamedTuple):
     Attributes:
         resources: types, as the user wrote them.
         clusters: globs; empty for all.
+        cluster_labels: label selector on the clusters' own labels.
         namespace: empty for all.
         name: empty for all.
         labels: label selector.
@@ -26,6 +27,7 @@ class Query(NamedTuple):
 
     resources: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    cluster_labels: str = ""
     namespace: str = ""
     name: str = ""
     labels: str = ""
@@ -37,7 +39,7 @@ def parse_queries(arguments: Sequence[str], scope: Query) -> list[Query]:
 
     Args:
         arguments: at least one.
-        scope: what the options say; its clusters and namespace may not be given together with a key.
+        scope: what the options say; what it says of clusters and namespace may not be given together with a key.
 
     Raises:
         InvalidInput: the arguments do not follow `GRAMMAR`.
@@ -54,8 +56,9 @@ def parse_queries(arguments: Sequence[str], scope: Query) -> list[Query]:
 def _parse_one(argument: str, scope: Query) -> Query:
     if argument.count("/") >= _KEY_SLASHES:
         key = ObjectKey.parse(argument)
-        if scope.clusters or scope.namespace:
-            raise InvalidInput("argument", argument, "a key without -C and -n: it names its cluster and namespace")
+        if scope.clusters or scope.cluster_labels or scope.namespace:
+            allowed = "a key without -C, --cluster-selector and -n: it names its cluster and namespace"
+            raise InvalidInput("argument", argument, allowed)
         return scope._replace(
             resources=(str(key.group_resource),), clusters=(key.cluster_id,), namespace=key.namespace, name=key.name
         )

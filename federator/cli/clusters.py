@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -19,6 +19,7 @@ from federator.cli.output.documents import to_json
 from federator.cli.output.table import Table
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import Cluster, InventoryClient, aconnect
+from federator.client.selection import comma_list
 from federator.wire.tls import all_or_none
 
 _COLUMNS = ("CLUSTER", "STATE", "OBJECTS", "SEEN", "PROVED", "VERSION", "SOURCE")
@@ -30,11 +31,37 @@ _NAMED = 3
 """Types whose reasons are written out; `-o json` has them all."""
 
 
+def _short_values(values: list[str] | None) -> list[str]:
+    return [short_value(value) for value in values or ()]
+
+
 def clusters(
     globs: ClusterGlobs = "",
+    selector: Annotated[
+        str,
+        typer.Option(
+            "--selector",
+            "-l",
+            "--cluster-selector",
+            metavar="SELECTOR",
+            callback=short_value,
+            help="Only clusters with these labels: 'env=prod,region notin (eu)'.",
+        ),
+    ] = "",
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide, json or yaml.")
     ] = "",
+    show_labels: Annotated[bool, typer.Option("--show-labels", help="Show a column of labels.")] = False,
+    label_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label-columns",
+            "-L",
+            metavar="KEY",
+            callback=_short_values,
+            help="Show a column of this label; may be repeated, or a comma list.",
+        ),
+    ] = None,
     no_headers: NoHeaders = False,
     server: Server = DEFAULT_SERVER,
     aggregator_ca_file: AggregatorCA = None,
@@ -48,19 +75,44 @@ def clusters(
     """
     require_format(output, "wide", "json", "yaml")
     client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
-    run_command(_clusters(client, globs, output, show_header=not no_headers))
+    columns = _Columns(output == "wide", tuple(comma_list(",".join(label_columns or ()))), show_labels)
+    run_command(_clusters(client, globs, selector, output, columns, show_header=not no_headers))
 
 
-async def _clusters(client: InventoryClient, globs: str, output: str, *, show_header: bool) -> None:
+class _Columns(NamedTuple):
+    """What is shown of each cluster.
+
+    Attributes:
+        wide: more than usual.
+        labels: the labels with a column of their own.
+        all_labels: a column of all labels.
+    """
+
+    wide: bool
+    labels: tuple[str, ...]
+    all_labels: bool
+
+    def header(self) -> tuple[str, ...]:
+        fixed = _WIDE_COLUMNS if self.wide else _COLUMNS
+        named = tuple(key.rpartition("/")[2].upper() for key in self.labels)
+        return (*fixed, *named, *(("LABELS",) if self.all_labels else ()))
+
+    def row(self, cluster: Cluster) -> Sequence[str]:
+        named = (cluster.labels.get(key, "") for key in self.labels)
+        return (*_row(cluster, wide=self.wide), *named, *((_labels(cluster),) if self.all_labels else ()))
+
+
+async def _clusters(
+    client: InventoryClient, globs: str, selector: str, output: str, columns: _Columns, *, show_header: bool
+) -> None:
     async with client:
-        found = await client.clusters(globs)
+        found = await client.clusters(globs, labels=selector)
     if output in {"json", "yaml"}:
         document = {"revision": found.revision, "clusters": list(map(_document, found.clusters))}
         sys.stdout.write(to_json(document) if output == "json" else _to_yaml(document))
         return
-    wide = output == "wide"
-    table = Table(_WIDE_COLUMNS if wide else _COLUMNS, show_header=show_header)
-    sys.stdout.write(table.text(_row(cluster, wide=wide) for cluster in found.clusters))
+    table = Table(columns.header(), show_header=show_header)
+    sys.stdout.write(table.text(map(columns.row, found.clusters)))
     if not found.clusters:
         say("No clusters found.")
 
@@ -79,6 +131,10 @@ def _row(cluster: Cluster, *, wide: bool) -> Sequence[str]:
         return row
     since = human_duration(time.time() - cluster.state_since)
     return (*row, since, cluster.cluster_uid, cluster.display_name, cluster.reason or _type_reasons(cluster))
+
+
+def _labels(cluster: Cluster) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(cluster.labels.items())) or "<none>"
 
 
 def _type_reasons(cluster: Cluster) -> str:
@@ -112,6 +168,7 @@ def _document(cluster: Cluster) -> dict[str, object]:
         "provedAgeSeconds": cluster.proved_age,
         "serverVersion": cluster.server_version,
         "source": cluster.source,
+        "labels": dict(cluster.labels),
         "types": [
             {
                 "group": freshness.group_resource.group,

@@ -5,28 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import grpc
 import typer
 
-from federator.aggregator.settings import admin_socket
-from federator.api.address import UNIX
+from federator.cli.admin_socket import AdminSocket, AggregatorConfig, AggregatorStateDirectory, admin_address, ask_admin
 from federator.cli.age import human_duration
-from federator.cli.config import CONFIG_VARIABLE, read_config
 from federator.cli.messages import counted, note, say
-from federator.cli.service import default_state_directory
-from federator.errors import AggregatorUnreachable, InvalidInput
-from federator.v1 import admin_pb2, admin_pb2_grpc
+from federator.errors import InvalidInput
+from federator.v1 import admin_pb2
 from federator.wire.resource_type import cluster_state_from_proto
-from federator.wire.status import from_rpc_error
-
-_SERVICES = ("aggregator", "run")
-"""Commands whose configuration files say where the admin socket is."""
-
-_ANSWER_SECONDS = 30.0
-"""Seconds the aggregator has to tell what would be removed. The removal itself takes as long as it takes."""
 
 
 def remove(
@@ -40,33 +28,9 @@ def remove(
         str,
         typer.Option("--uid", metavar="UID", help="Only if this is the cluster's UID ('federator clusters -o wide')."),
     ] = "",
-    admin: Annotated[
-        str | None,
-        typer.Option(
-            "--admin",
-            envvar="FEDERATOR_ADMIN_LISTEN",
-            metavar="ADDRESS",
-            help="The aggregator's admin socket, as its --admin-listen: unix:/path "
-            "[default: admin.sock in the state directory].",
-        ),
-    ] = None,
-    state_directory: Annotated[
-        Path | None,
-        typer.Option(
-            "--state-directory",
-            envvar="FEDERATOR_STATE_DIRECTORY",
-            help="The aggregator's state directory [default: $XDG_STATE_HOME/federator or ~/.local/state/federator].",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            envvar=CONFIG_VARIABLE,
-            metavar="FILE",
-            help="The aggregator's configuration file; only its admin-listen and state-directory are used.",
-        ),
-    ] = None,
+    admin: AdminSocket = None,
+    state_directory: AggregatorStateDirectory = None,
+    config: AggregatorConfig = None,
 ) -> None:
     """Take a cluster out of the federation; on the aggregator's machine, as its user.
 
@@ -75,24 +39,18 @@ def remove(
     """
     if not yes and not sys.stdin.isatty():
         raise InvalidInput("--yes", "nothing", "--yes, since there is no terminal to ask on")
-    address = _address(context, admin, state_directory, config)
-    if not Path(address.removeprefix(UNIX)).exists():
-        raise AggregatorUnreachable(
-            address,
-            "there is no such socket. Does it run on this machine, with this state directory? With --memory it needs "
-            "--admin-listen, and then this command needs --admin",
-        )
+    address = admin_address(context, admin, state_directory, config)
     request = admin_pb2.RemoveClusterRequest(cluster_id=name, cluster_uid=uid, force=force)
     if not yes:
         asked = admin_pb2.RemoveClusterRequest(validate_only=True)
         asked.MergeFrom(request)
-        found = asyncio.run(_call(address, asked, _ANSWER_SECONDS))
+        found = asyncio.run(ask_admin(address, lambda stub: stub.RemoveCluster, asked))
         if not _confirmed(found):
             say("Nothing was removed.")
             raise typer.Exit(1)
         request.cluster_uid = found.cluster_uid  # what was shown is what is removed
     try:
-        removed = asyncio.run(_call(address, request, None))
+        removed = asyncio.run(ask_admin(address, lambda stub: stub.RemoveCluster, request, None))
     except KeyboardInterrupt:
         note("what has begun goes on; the same command waits for its end.")
         raise
@@ -100,37 +58,6 @@ def remove(
         f"{removed.cluster_id}: removed, {counted(removed.objects, 'object')} deleted; "
         f"nothing of it is left at revision {removed.revision}\n"
     )
-
-
-def _address(context: typer.Context, admin: str | None, state_directory: Path | None, config: Path | None) -> str:
-    """The admin socket: flag or variable, then the aggregator's configuration file, then the state directory's."""
-    configured: dict[str, Any] = {}
-    if config is not None:
-        root: Any = context.find_root().command
-        commands = (root.get_command(context, name) for name in _SERVICES)
-        settings = {name: setting for command in commands for name, setting in command.settings.items()}
-        del settings["config"]
-        configured = read_config(config, settings)
-    address = configured.get("admin_listen") if admin is None else admin
-    if address is None:
-        directory = state_directory or configured.get("state_directory") or default_state_directory()
-        return admin_socket(Path(directory))
-    if not address.startswith(UNIX):
-        raise InvalidInput("--admin", address, "unix:/path, the aggregator's admin socket")
-    return str(address)
-
-
-async def _call(
-    address: str, request: admin_pb2.RemoveClusterRequest, timeout: float | None
-) -> admin_pb2.RemoveClusterResponse:
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub: admin_pb2_grpc.AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        try:
-            return await stub.RemoveCluster(request, timeout=timeout)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise AggregatorUnreachable(address, "no answer within the timeout") from error
-            raise from_rpc_error(error, address) from error
 
 
 def _confirmed(found: admin_pb2.RemoveClusterResponse) -> bool:

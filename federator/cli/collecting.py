@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -9,9 +10,11 @@ import typer
 
 from federator.agent.settings import LEAST_AUDIT_INTERVAL, AgentSettings, SecretMode
 from federator.api.cluster import ClusterID
+from federator.api.label import parse_labels
+from federator.api.selector import ClusterSelector
 from federator.cli.options import short_value
 from federator.cli.service import duration
-from federator.errors import InvalidInput
+from federator.errors import InvalidInput, UnknownCluster
 from federator.wire.tls import TLSFiles
 
 KubeconfigFile = Annotated[
@@ -30,6 +33,25 @@ Resources = Annotated[
 Namespace = Annotated[str, typer.Option("--namespace", "-n", callback=short_value, help="Collect only this namespace.")]
 Selector = Annotated[
     str, typer.Option("--selector", "-l", callback=short_value, help="Collect only objects with these labels.")
+]
+ClusterLabelOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster-label",
+        metavar="KEY=VALUE",
+        help="Label of the cluster itself, by which 'federator get --cluster-selector' and others choose clusters; "
+        "may be repeated.",
+    ),
+]
+FleetLabelOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cluster-label",
+        metavar="[CLUSTERS:]KEY=VALUE",
+        help="Label of the clusters themselves, by which 'federator get --cluster-selector' and others choose; of all, "
+        "or of those whose ClusterID a glob matches, e.g. 'prod-*:env=prod'. May be repeated; of two with one key the "
+        "later one holds.",
+    ),
 ]
 Secrets = Annotated[
     str,
@@ -76,7 +98,14 @@ class Collecting(NamedTuple):
     spool: Path | None
 
     def settings(
-        self, cluster_id: ClusterID, aggregator: str, *, display_name: str, source: str, tls: TLSFiles | None = None
+        self,
+        cluster_id: ClusterID,
+        aggregator: str,
+        *,
+        display_name: str,
+        source: str,
+        cluster_labels: Mapping[str, str],
+        tls: TLSFiles | None = None,
     ) -> AgentSettings:
         """Settings of the agent of one cluster; the arguments are what differs from cluster to cluster.
 
@@ -89,6 +118,7 @@ class Collecting(NamedTuple):
             tls=tls,
             display_name=display_name,
             source=source,
+            cluster_labels=cluster_labels,
             replace=self.replace,
             resources=resource_names(self.resource),
             namespace=self.namespace,
@@ -98,6 +128,39 @@ class Collecting(NamedTuple):
             audit_interval=audit_seconds(self.audit_interval),
             spool_directory=self.spool,
         )
+
+
+_LABEL_FIELD = "--cluster-label"
+
+
+def cluster_labels(given: list[str] | None) -> dict[str, str]:
+    """Reads `--cluster-label` of one cluster.
+
+    Raises:
+        InvalidInput: one is no label.
+    """
+    return parse_labels(given or (), field=_LABEL_FIELD)
+
+
+def fleet_labels(given: list[str] | None, cluster_ids: Collection[ClusterID]) -> dict[ClusterID, dict[str, str]]:
+    """Reads `--cluster-label` of several clusters, each optionally behind `CLUSTERS:`.
+
+    Raises:
+        InvalidInput: one is no label, or names a cluster that is not among them.
+        MalformedSelector: what stands before the colon is no glob.
+    """
+    labels: dict[ClusterID, dict[str, str]] = {cluster_id: {} for cluster_id in cluster_ids}
+    for text in given or ():
+        globs, colon, label = text.rpartition(":")  # neither a key nor a value has one
+        selector = ClusterSelector.parse((globs,) if colon else (), field=_LABEL_FIELD)
+        parsed = parse_labels((label,), field=_LABEL_FIELD)
+        try:
+            selected = selector.resolve(cluster_ids)
+        except UnknownCluster as error:
+            raise InvalidInput(_LABEL_FIELD, text, f"one of {', '.join(error.known)}, before the colon") from None
+        for cluster_id in selected:
+            labels[cluster_id] |= parsed
+    return labels
 
 
 def audit_seconds(text: str) -> float:

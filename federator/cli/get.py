@@ -11,11 +11,22 @@ import typer
 from federator.cli.arguments import GRAMMAR, Query, parse_queries
 from federator.cli.command import run_command
 from federator.cli.following import write_changes
-from federator.cli.listing import require_names, say_what_is_missing, write_list
-from federator.cli.options import DEFAULT_SERVER, ClusterGlobs, NoHeaders, Server, require_format, short_value
+from federator.cli.listing import Listed, require_names, say_what_is_missing, say_when, write_list
+from federator.cli.messages import note
+from federator.cli.moment import MOMENTS, parse_moment
+from federator.cli.options import (
+    DEFAULT_SERVER,
+    ClusterGlobs,
+    ClusterLabels,
+    NoHeaders,
+    Server,
+    require_format,
+    short_value,
+)
 from federator.cli.output.documents import json_lines_writer, json_writer, name_writer, yaml_writer
 from federator.cli.output.object_table import ObjectTableWriter, TableOptions
 from federator.cli.output.writer import ObjectWriter
+from federator.cli.sorting import SORTS, parse_sort
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import InventoryClient, aconnect
 from federator.client.selection import comma_list
@@ -57,6 +68,7 @@ def get(
         str, typer.Option(metavar="SELECTOR", help="Fields: 'spec.nodeName=n1,status.phase!=Running'; any path.")
     ] = "",
     clusters: ClusterGlobs = "",
+    cluster_selector: ClusterLabels = "",
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="FORMAT", callback=short_value, help="wide, json, yaml, name or jsonl."),
@@ -69,6 +81,14 @@ def get(
     no_headers: NoHeaders = False,
     show_labels: Annotated[bool, typer.Option("--show-labels", help="Show a column of labels.")] = False,
     limit: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="At most this many objects; 0 for no limit.")] = 0,
+    sort_by: Annotated[str, typer.Option(metavar="ORDER", help=f"Sort by {SORTS}.")] = "",
+    at: Annotated[str, typer.Option(metavar="MOMENT", help=f"Show what was then: {MOMENTS}.")] = "",
+    chunk_size: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10_000, help="Ask for pages of this many objects, all of one revision; 0 for one stream."
+        ),
+    ] = 500,
     server: Server = DEFAULT_SERVER,
     aggregator_ca_file: AggregatorCA = None,
     tls_cert_file: CertificateFile = None,
@@ -82,14 +102,23 @@ def get(
     require_format(output, "wide", *_FORMATS)
     scope = Query(
         clusters=tuple(comma_list(clusters)),
+        cluster_labels=cluster_selector,
         namespace="" if all_namespaces else namespace,
         labels=selector,
         fields=field_selector,
     )
     queries = parse_queries(arguments, scope)
     follow = watch or watch_only
-    if follow and (len(queries) > 1 or limit):
-        raise InvalidInput("--watch", " ".join(arguments), "TYPE[,TYPE...], at most one NAME, and no --limit")
+    if follow and (len(queries) > 1 or limit or at):
+        raise InvalidInput(
+            "--watch", " ".join(arguments), "TYPE[,TYPE...], at most one NAME, and neither --limit nor --at"
+        )
+    listed = Listed(
+        limit=limit,
+        order_by=parse_sort(sort_by),
+        at=parse_moment(at, field="--at") if at else None,
+        page_size=chunk_size,
+    )
     tables = TableOptions(
         wide=output == "wide",
         show_header=not no_headers,
@@ -100,30 +129,36 @@ def get(
     )
     client = aconnect(server, tls=all_or_none(aggregator_ca_file, tls_cert_file, tls_private_key_file))
     if follow:
-        run_command(_follow(client, queries[0], output, tables, show_list=not watch_only))
+        if sort_by:
+            note("--sort-by sorts the list, not the changes after it.")
+        run_command(_follow(client, queries[0], output, tables, listed, show_list=not watch_only))
     else:
-        run_command(_list(client, queries, output, tables, limit=limit))
+        run_command(_list(client, queries, output, tables, listed))
 
 
 async def _list(
-    client: InventoryClient, queries: list[Query], output: str, tables: TableOptions, *, limit: int
+    client: InventoryClient, queries: list[Query], output: str, tables: TableOptions, listed: Listed
 ) -> None:
     async with client:
         writer = _writer(client, output, tables, follow=False)
-        answers = await write_list(client, queries, writer, limit=limit, streamed=output in _STREAMED)
+        answers = await write_list(client, queries, writer, listed, streamed=output in _STREAMED)
+    if listed.at is not None:
+        say_when(answers)
     say_what_is_missing(answers, say_empty=output not in _DOCUMENTS and not queries[0].name)
     require_names(answers)
 
 
-async def _follow(client: InventoryClient, query: Query, output: str, tables: TableOptions, *, show_list: bool) -> None:
+async def _follow(
+    client: InventoryClient, query: Query, output: str, tables: TableOptions, listed: Listed, *, show_list: bool
+) -> None:
     async with client:
         writer = _writer(client, output, tables, follow=True)
         if show_list:
-            answers = await write_list(client, [query], writer, limit=0, streamed=output in _STREAMED)
+            answers = await write_list(client, [query], writer, listed, streamed=output in _STREAMED)
             say_what_is_missing(answers, say_empty=True)
             cursor = answers[0].summary.cursor
         else:
-            cursor = (await client.list(**query._asdict(), limit=1)).cursor
+            cursor = (await client.list(**query._asdict(), limit=1, count_only=True)).cursor
         await write_changes(client, query, writer, cursor)
 
 

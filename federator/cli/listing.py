@@ -10,8 +10,24 @@ from federator.cli.arguments import Query
 from federator.cli.freshness import freshness_warnings, united
 from federator.cli.messages import counted, error, note, say, warn
 from federator.cli.output.writer import ObjectWriter
-from federator.client import InventoryClient, InventoryObject, ListSummary
+from federator.client import InventoryClient, InventoryObject, ListSummary, Moment
 from federator.errors import ObjectNotFound
+
+
+class Listed(NamedTuple):
+    """How the objects of a query are listed, its fields named as the client's calls name them.
+
+    Attributes:
+        limit: at most this many objects for each query; 0 for no limit.
+        order_by: as the aggregator takes it.
+        at: when; None for the present.
+        page_size: objects asked for at once; 0 for all.
+    """
+
+    limit: int = 0
+    order_by: str = ""
+    at: Moment | None = None
+    page_size: int = 0
 
 
 class Answer(NamedTuple):
@@ -29,7 +45,7 @@ class Answer(NamedTuple):
 
 
 async def write_list(
-    client: InventoryClient, queries: Sequence[Query], writer: ObjectWriter, *, limit: int, streamed: bool
+    client: InventoryClient, queries: Sequence[Query], writer: ObjectWriter, listed: Listed, *, streamed: bool
 ) -> list[Answer]:
     """Writes all that is asked for.
 
@@ -37,7 +53,7 @@ async def write_list(
         client: whom to ask.
         queries: at least one; all with a name, or one without.
         writer: takes the objects.
-        limit: at most this many objects for each query; 0 for no limit.
+        listed: how they are listed.
         streamed: write page by page, for formats that need not know the whole; nothing is kept then.
 
     Returns:
@@ -47,20 +63,28 @@ async def write_list(
     answers = []
     for query in queries:
         found = 0
-        async with aclosing(client.pages(**query._asdict(), limit=limit)) as pages:
+        summary = None
+        async with aclosing(client.pages(**query._asdict(), **listed._asdict())) as pages:
             async for page in pages:
+                summary = page.summary
                 found += len(page.objects)
                 if streamed:
                     await writer.write_list(page.objects, revision=None, single=False)
                 else:
                     items.extend(page.objects)
-        assert page.summary is not None  # else the iteration has raised
-        answers.append(Answer(query, found, page.summary))
+        assert summary is not None  # else the iteration has raised
+        answers.append(Answer(query, found, summary))
     named = bool(queries[0].name)
     if not streamed and (items or not named):
         alone = len(answers) == 1
         await writer.write_list(items, revision=answers[0].summary.revision if alone else None, single=alone and named)
     return answers
+
+
+def say_when(answers: Sequence[Answer]) -> None:
+    """Says on stderr of which moment the answers are; a time that was asked for has become a revision."""
+    revisions = sorted({answer.summary.revision for answer in answers})
+    note(f"as of revision {', '.join(map(str, revisions))}; how fresh the clusters are is of now.")
 
 
 def say_what_is_missing(answers: Sequence[Answer], *, say_empty: bool) -> None:

@@ -37,9 +37,19 @@ class CommandEntry(NamedTuple):
 
 COMMANDS = {
     "get": CommandEntry("federator.cli.get:get", "Show objects of all clusters, and follow their changes."),
+    "count": CommandEntry("federator.cli.count:count", "Count objects of all clusters, and sum up what they have."),
+    "history": CommandEntry("federator.cli.history:history", "Show every version of one object."),
+    "changes": CommandEntry("federator.cli.changes:changes", "Show what became of objects between two moments."),
     "clusters": CommandEntry("federator.cli.clusters:clusters", "Show the member clusters and how fresh each is."),
     "clusters remove": CommandEntry(
         "federator.cli.clusters_remove:remove", "Take a cluster out of the federation; on the aggregator's machine."
+    ),
+    "indexes": CommandEntry("federator.cli.indexes:indexes", "Show which fields are indexed, and how far."),
+    "indexes add": CommandEntry(
+        "federator.cli.indexes_change:add", "Index a field of objects; on the aggregator's machine."
+    ),
+    "indexes drop": CommandEntry(
+        "federator.cli.indexes_change:drop", "Take the index on a field back; on the aggregator's machine."
     ),
     "api-resources": CommandEntry(
         "federator.cli.api_resources:api_resources", "Show the resource types of all clusters."

@@ -34,6 +34,15 @@ ClusterGlobs = Annotated[
     ),
 ]
 
+ClusterLabels = Annotated[
+    str,
+    typer.Option(
+        "--cluster-selector",
+        metavar="SELECTOR",
+        help="Only clusters with these labels of their own: 'env=prod,region notin (eu)'.",
+    ),
+]
+
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Leave out the row of column names.")]
 
 

@@ -22,6 +22,7 @@ from federator.cli.collecting import (
     DEFAULT_AUDIT_INTERVAL,
     AuditInterval,
     Collecting,
+    FleetLabelOptions,
     KubeconfigFile,
     Namespace,
     Resources,
@@ -29,7 +30,9 @@ from federator.cli.collecting import (
     SecretsKeyFile,
     Selector,
     SpoolDirectory,
+    fleet_labels,
 )
+from federator.cli.field_index import FieldIndexOptions, field_indexes
 from federator.cli.service import (
     AdminListen,
     HttpListen,
@@ -76,6 +79,8 @@ def run(
         str, typer.Option("--history", metavar="DURATION", help="How far back a cursor may reach, e.g. 36h or 7d.")
     ] = "7d",
     ledger_size: LedgerSize = DEFAULT_LEDGER_SIZE,
+    field_index: FieldIndexOptions = None,
+    cluster_label: FleetLabelOptions = None,
     resource: Resources = None,
     namespace: Namespace = "",
     selector: Selector = "",
@@ -94,6 +99,8 @@ def run(
     sections = Kubeconfig.load(kubeconfig)
     names = _sound_contexts(sections, contexts or [])
     cluster_ids = assign_cluster_ids(names)
+    labels = fleet_labels(cluster_label, cluster_ids.values())
+    indexed = field_indexes(field_index)
     directory = state_directory or default_state_directory()
     collecting = Collecting(resource, namespace, selector, secrets, secrets_key_file, replace, audit_interval, spool)
 
@@ -105,7 +112,13 @@ def run(
                     name,
                     sections.context(name).cluster["server"],
                     Agent(
-                        collecting.settings(cluster_ids[name], ingest, display_name=name, source="kubeconfig"),
+                        collecting.settings(
+                            cluster_ids[name],
+                            ingest,
+                            display_name=name,
+                            source="kubeconfig",
+                            cluster_labels=labels[cluster_ids[name]],
+                        ),
                         KubeMember(MemberClient.from_kubeconfig(name, path=kubeconfig)),
                     ),
                 )
@@ -119,6 +132,7 @@ def run(
                 state_directory=directory,
                 history=duration(history, field="--history"),
                 ledger_max_bytes=ledger_bytes(ledger_size),
+                field_indexes=indexed,
             )
             aggregator = Aggregator(settings, more_metrics=lambda: agent_metrics(fleet.statistics()))
             async with task_group() as tasks:

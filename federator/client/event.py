@@ -18,8 +18,9 @@ _TRANSITION_PREFIX = len("CLUSTER_TRANSITION_")
 class EventType(StrEnum):
     """Types of events. All but RELISTED are the aggregator's; RELISTED is the client's own.
 
-    RELISTED: the stream broke before its first cursor and starts over: the present state follows as ADDED events up to
-    INITIAL_END, and what was told before and does not come again is gone.
+    RELISTED: the stream broke before its first cursor, or a cluster's labels have changed what it selects, and it
+    starts over: the present state follows as ADDED events up to INITIAL_END, and what was told before and does not come
+    again is gone.
     """
 
     ADDED = "ADDED"
@@ -29,6 +30,11 @@ class EventType(StrEnum):
     INITIAL_END = "INITIAL_END"
     CLUSTER = "CLUSTER"
     RELISTED = "RELISTED"
+
+
+def event_type(number: inventory_pb2.WatchEventType.ValueType) -> EventType:
+    """The type a message's number stands for."""
+    return EventType(inventory_pb2.WatchEventType.Name(number)[_TYPE_PREFIX:])
 
 
 class TransitionType(StrEnum):
@@ -107,7 +113,7 @@ class Event(msgspec.Struct, frozen=True):
     def from_message(cls, message: inventory_pb2.WatchEvent) -> Event:
         """Takes the event out of its message."""
         return cls(
-            type=EventType(inventory_pb2.WatchEventType.Name(message.type)[_TYPE_PREFIX:]),
+            type=event_type(message.type),
             object=InventoryObject.from_message(message.object) if message.HasField("object") else None,
             cursor=message.cursor,
             revision=message.revision,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from federator.api.cluster import ClusterID, ClusterState, TypeState
@@ -59,6 +61,7 @@ class ClusterFreshness(msgspec.Struct, frozen=True):
         seen_age: seconds since its agent was last heard; None if never by this aggregator process.
         proved_age: seconds since the oldest proof among the asked types; None if one was never proved.
         incomplete_types: asked types that are not LIVE or ABSENT.
+        types: asked types that are not ABSENT; empty in what a watch tells.
     """
 
     cluster_id: ClusterID
@@ -66,6 +69,7 @@ class ClusterFreshness(msgspec.Struct, frozen=True):
     seen_age: float | None = None
     proved_age: float | None = None
     incomplete_types: tuple[TypeFreshness, ...] = ()
+    types: tuple[TypeFreshness, ...] = ()
 
     @classmethod
     def from_message(cls, message: inventory_pb2.ClusterFreshness) -> ClusterFreshness:
@@ -76,6 +80,7 @@ class ClusterFreshness(msgspec.Struct, frozen=True):
             seen_age=_seconds(message.seen_age_ms) if message.HasField("seen_age_ms") else None,
             proved_age=_seconds(message.proved_age_ms) if message.HasField("proved_age_ms") else None,
             incomplete_types=tuple(map(TypeFreshness.from_message, message.incomplete_types)),
+            types=tuple(map(TypeFreshness.from_message, message.types)),
         )
 
 
@@ -95,6 +100,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         server_version: the apiserver's version.
         source: where its credentials came from.
         types: freshness of each type.
+        labels: the cluster's own, as its agent tells them.
     """
 
     cluster_id: ClusterID
@@ -109,6 +115,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     server_version: str
     source: str
     types: tuple[TypeFreshness, ...]
+    labels: Mapping[str, str] = {}
 
     @classmethod
     def from_message(cls, message: inventory_pb2.Cluster) -> Cluster:
@@ -126,4 +133,5 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             server_version=message.server_version,
             source=message.source,
             types=tuple(map(TypeFreshness.from_message, message.types)),
+            labels=dict(message.labels),
         )

@@ -36,6 +36,18 @@ class GetResult(msgspec.Struct, frozen=True):
         )
 
 
+class Scan(msgspec.Struct, frozen=True):
+    """What had to be read besides the indexes to decide what belongs to an answer.
+
+    Attributes:
+        objects: object states read.
+        history: whether history was scanned, since more changed after the asked revision than is held in memory.
+    """
+
+    objects: int
+    history: bool
+
+
 class ListSummary(msgspec.Struct, frozen=True):
     """What a list as a whole means.
 
@@ -44,7 +56,9 @@ class ListSummary(msgspec.Struct, frozen=True):
         cursor: from where `watch` continues without loss or repeat.
         total: number of objects selected, before the limit.
         complete: every asked type of every asked cluster is LIVE or ABSENT and no agent's narrowing hides part of it.
-        clusters: freshness of each asked cluster.
+        clusters: freshness of each asked cluster, of now, also where the past was asked for.
+        next_page_token: where the next page begins; empty after the last, and where no page was asked for.
+        scan: what had to be read besides the indexes; None where they alone decided.
     """
 
     revision: int
@@ -52,6 +66,8 @@ class ListSummary(msgspec.Struct, frozen=True):
     total: int
     complete: bool
     clusters: Mapping[ClusterID, ClusterFreshness]
+    next_page_token: bytes = b""
+    scan: Scan | None = None
 
     @classmethod
     def from_message(cls, message: inventory_pb2.ListSummary) -> ListSummary:
@@ -63,15 +79,17 @@ class ListSummary(msgspec.Struct, frozen=True):
             total=message.total,
             complete=message.complete,
             clusters={cluster.cluster_id: cluster for cluster in clusters},
+            next_page_token=message.next_page_token,
+            scan=Scan(message.scan.objects, message.scan.history) if message.HasField("scan") else None,
         )
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """One page of a list, at most about 1 MiB of bodies.
+    """One page of a list, or of a list in one stream a part of at most about 1 MiB of bodies.
 
     Attributes:
         objects: objects of this page.
-        summary: set on the last page only.
+        summary: set on the last part of a stream only; on every page where a page size was given.
     """
 
     objects: tuple[InventoryObject, ...]
@@ -85,7 +103,9 @@ class ListPage(msgspec.Struct, frozen=True):
 
 
 class ListResult(msgspec.Struct, frozen=True):
-    """A whole list, sorted by type, cluster, namespace and name, exact at one revision.
+    """A whole list, or one page of it, exact at one revision.
+
+    It is sorted as it was asked for, else by type, cluster, namespace and name.
 
     Attributes:
         items: the objects.
@@ -94,6 +114,8 @@ class ListResult(msgspec.Struct, frozen=True):
         clusters: freshness of each asked cluster.
         complete: whether nothing that was asked for may be missing.
         total: number of objects selected, before the limit.
+        next_page_token: where the next page begins.
+        scan: what had to be read besides the indexes.
     """
 
     items: tuple[InventoryObject, ...]
@@ -102,6 +124,8 @@ class ListResult(msgspec.Struct, frozen=True):
     clusters: Mapping[ClusterID, ClusterFreshness]
     complete: bool
     total: int
+    next_page_token: bytes = b""
+    scan: Scan | None = None
 
 
 class ClustersResult(msgspec.Struct, frozen=True):

@@ -17,10 +17,13 @@ def selection(
     resources: str | Iterable[str],
     *,
     clusters: str | Iterable[str] = (),
+    cluster_labels: str = "",
     namespace: str = "",
     name: str = "",
     labels: str = "",
     fields: str = "",
+    uid: str = "",
+    owner_uid: str = "",
 ) -> inventory_pb2.Selection:
     """Writes a selection down as a message; the aggregator checks it."""
     return inventory_pb2.Selection(
@@ -30,4 +33,7 @@ def selection(
         name=name,
         label_selector=labels,
         field_selector=fields,
+        cluster_selector=cluster_labels,
+        uid=uid,
+        owner_uid=owner_uid,
     )

@@ -12,7 +12,7 @@ import grpc.aio
 
 from federator.client.connection import Connection
 from federator.client.event import Event, EventType
-from federator.errors import AggregatorUnreachable, FederatorError, LimitReached, WatchTooSlow
+from federator.errors import AggregatorUnreachable, FederatorError, LimitReached, SelectionChanged, WatchTooSlow
 from federator.v1 import inventory_pb2
 
 DisconnectHandler = Callable[[FederatorError, float], None]
@@ -32,7 +32,8 @@ class WatchStream:
     """One watch over as many calls as it takes.
 
     Every event arrives once and in order: a lost call is followed by one from the cursor of the last event handed
-    over. A call lost before its first cursor cannot be continued; the stream says RELISTED and starts over.
+    over. A call lost before its first cursor cannot be continued; the stream says RELISTED and starts over. So does one
+    that began with the present state, when a cluster's labels change what is selected.
 
     Attributes:
         resumes: calls after the first.
@@ -57,6 +58,7 @@ class WatchStream:
         self._connection = connection
         self._request = request
         self._resume = resume
+        self._begins_with_state = not request.cursor
         self._on_disconnect = on_disconnect
         self.resumes = 0
 
@@ -88,6 +90,8 @@ class WatchStream:
                 return
             if not self._is_worth_another(lost, progress=progress):
                 raise lost
+            if isinstance(lost, SelectionChanged):
+                self._request.cursor = b""
             delay = _FIRST_DELAY if progress else min(_MAX_DELAY, delay * 2)
             wait = delay * random.uniform(0.5, 1.0)
             if self._on_disconnect is not None:
@@ -110,6 +114,8 @@ class WatchStream:
     def _is_worth_another(self, lost: FederatorError, *, progress: bool) -> bool:
         if not self._resume or self._connection.closed or not self._connection.reached:
             return False
+        if isinstance(lost, SelectionChanged):
+            return self._begins_with_state
         return isinstance(lost, AggregatorUnreachable | WatchTooSlow | LimitReached) or (
             progress and _code(lost) in _BROKEN
         )

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from federator.cli.main import main
+from tests.unit.cli.scripted_admin import ScriptedAdmin, administrating
 from tests.unit.client.scripted_inventory import ScriptedInventory, serving
 
 
@@ -26,6 +28,15 @@ async def inventory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedIn
     scripted = ScriptedInventory()
     async with serving(scripted):
         monkeypatch.setenv("FEDERATOR_SERVER", scripted.address)
+        yield scripted
+
+
+@pytest.fixture
+async def admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedAdmin]:
+    """Listens where the aggregator of the state directory does, which the environment names."""
+    (tmp_path / "state").mkdir()
+    async with administrating(tmp_path / "state" / "admin.sock") as scripted:
+        monkeypatch.setenv("FEDERATOR_STATE_DIRECTORY", str(tmp_path / "state"))
         yield scripted
 
 

@@ -113,3 +113,37 @@ async def test_a_format_that_there_is_not(federator: Federator, inventory: Scrip
 async def test_none(federator: Federator, inventory: ScriptedInventory) -> None:
     inventory.clusters = inventory_pb2.ListClustersResponse()
     assert await federator("clusters") == (0, "", "No clusters found.\n")
+
+
+def labelled() -> inventory_pb2.ListClustersResponse:
+    labels: dict[str, dict[str, str]] = {
+        "a": {"env": "prod", "example.com/region": "eu"},
+        "b": {"env": "test"},
+        "c": {},
+    }
+    return inventory_pb2.ListClustersResponse(
+        clusters=[cluster(name, types_pb2.CLUSTER_STATE_LIVE, labels=of) for name, of in labels.items()]
+    )
+
+
+async def test_labels_are_shown_in_columns(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = labelled()
+    lines = (await federator("clusters", "-L=env,example.com/region", "-L", "tier", "--show-labels")).out.splitlines()
+    assert [line.split()[7:] for line in lines] == [
+        ["ENV", "REGION", "TIER", "LABELS"],
+        ["prod", "eu", "<none>", "env=prod,example.com/region=eu"],
+        ["test", "<none>", "<none>", "env=test"],
+        ["<none>", "<none>", "<none>", "<none>"],
+    ]
+
+
+async def test_clusters_are_chosen_by_labels(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.clusters = labelled()
+    done = await federator("clusters", "-l", "env!=test", "-o", "json")
+    assert {each["clusterId"]: each["labels"] for each in json.loads(done.out)["clusters"]} == {
+        "a": {"env": "prod", "example.com/region": "eu"},
+        "c": {},
+    }
+    refused = await federator("clusters", "-l", "env in")
+    assert refused.code == 2
+    assert "labels, at its end: 'env in' is not allowed" in refused.err

@@ -7,59 +7,15 @@ import io
 import os
 import pty
 import sys
-import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import grpc.aio
 import pytest
 
 from federator.cli.main import main
 from federator.errors import ClusterConnected, FederatorError, UnknownCluster
-from federator.v1 import admin_pb2, admin_pb2_grpc, types_pb2
-from federator.wire.status import aio_error_boundary
+from federator.v1 import admin_pb2
 from tests.unit.cli.conftest import Federator
-
-
-class ScriptedAdmin(admin_pb2_grpc.AdminServiceServicer):
-    """Answers as it is told to and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.requests: list[admin_pb2.RemoveClusterRequest] = []
-        self.error: FederatorError | None = None
-        self.connected = False
-
-    @aio_error_boundary
-    async def RemoveCluster(self, request: admin_pb2.RemoveClusterRequest, context: Any) -> Any:  # noqa: N802
-        self.requests.append(request)
-        if self.error is not None:
-            raise self.error
-        return admin_pb2.RemoveClusterResponse(
-            cluster_id=request.cluster_id,
-            cluster_uid="u-1",
-            state=types_pb2.CLUSTER_STATE_STALE,
-            state_since_ms=int((time.time() - 3600) * 1000),
-            connected=self.connected,
-            objects=41230,
-            revision=77,
-        )
-
-
-@pytest.fixture
-async def admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedAdmin]:
-    """Listens where the aggregator of the state directory does, which the environment names."""
-    (tmp_path / "state").mkdir()
-    scripted = ScriptedAdmin()
-    server = grpc.aio.server()
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(scripted, server)
-    server.add_insecure_port(f"unix:{tmp_path / 'state' / 'admin.sock'}")
-    await server.start()
-    monkeypatch.setenv("FEDERATOR_STATE_DIRECTORY", str(tmp_path / "state"))
-    try:
-        yield scripted
-    finally:
-        await server.stop(None)
+from tests.unit.cli.scripted_admin import ScriptedAdmin
 
 
 class Terminal(io.StringIO):

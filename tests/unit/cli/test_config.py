@@ -225,11 +225,21 @@ def test_every_option_of_a_service_has_a_variable_that_help_names(
     assert "--config FILE" in helped
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - set(SERVICES) - {"clusters remove", "ledger", "version"}))
+ADMINISTRATING = ("clusters remove", "indexes add", "indexes drop")
+
+
+@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {*SERVICES, *ADMINISTRATING, "ledger", "version"}))
 def test_reading_commands_check_their_environment(name: str) -> None:
     command = _command(name)
     assert isinstance(command, CheckedCommand)
     assert "FEDERATOR_SERVER" in command.variables
+
+
+@pytest.mark.parametrize("name", ADMINISTRATING)
+def test_administrating_commands_check_their_environment(name: str) -> None:
+    command = _command(name)
+    assert isinstance(command, CheckedCommand)
+    assert {"FEDERATOR_ADMIN_LISTEN", "FEDERATOR_STATE_DIRECTORY"} <= command.variables
 
 
 def test_commands_on_the_ledger_check_their_environment() -> None:

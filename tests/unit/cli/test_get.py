@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from federator.client import EventType
-from federator.errors import CursorExpired, CursorForeign, UnknownResourceType
+from federator.errors import CursorExpired, CursorForeign, RevisionExpired, SelectionChanged, UnknownResourceType
 from federator.v1 import inventory_pb2, types_pb2
 from tests.unit.cli.conftest import Federator
 from tests.unit.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object
@@ -242,6 +242,51 @@ async def test_a_limit_says_what_it_hides(federator: Federator, inventory: Scrip
     assert done.err == "Note: 1 of 3 objects shown, because of --limit.\n"
 
 
+async def test_a_list_is_asked_for_page_by_page(federator: Federator, inventory: ScriptedInventory) -> None:
+    def pages(request: inventory_pb2.ListRequest) -> list[inventory_pb2.ListResponse]:
+        first = not request.page_token
+        told = answer(pod("eu-1", "a") if first else pod("us-2", "b"), total=2)
+        told[-1].summary.next_page_token = b"t2" if first else b""
+        return told
+
+    inventory.list_pages = pages
+    done = await federator("get", "pods", "--sort-by", "{.metadata.name}")
+    assert (done.code, [row[2] for row in rows(done.out)], done.err) == (0, ["NAME", "a", "b"], "")
+    assert [(asked.page_size, asked.page_token, asked.order_by) for asked in inventory.requests] == [
+        (500, b"", ".metadata.name"),
+        (500, b"t2", ".metadata.name"),
+    ]
+    inventory.requests.clear()
+    inventory.list_pages = answer(pod("eu-1", "a"))
+    await federator("get", "pods", "--chunk-size", "0", "--sort-by=age desc,name")
+    (asked,) = inventory.requests
+    assert (asked.page_size, asked.order_by) == (0, "age desc,name")
+
+
+async def test_the_past(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.list_pages = answer(pod("eu-1", "a"))
+    done = await federator("get", "pods", "--at", "2026-11-29T10:00:00Z")
+    assert done.err == "Note: as of revision 884213; how fresh the clusters are is of now.\n"
+    await federator("get", "pods", "--at", "884200")
+    assert [(asked.WhichOneof("at"), asked.at_time_ms or asked.at_revision) for asked in inventory.requests] == [
+        ("at_time_ms", 1_795_946_400_000),
+        ("at_revision", 884200),
+    ]
+    inventory.list_pages = [RevisionExpired(884200, 884210)]
+    done = await federator("get", "pods", "--at", "884200")
+    assert (done.code, done.out) == (4, "")
+
+
+async def test_a_sorted_list_is_followed_by_changes_as_they_come(
+    federator: Federator, inventory: ScriptedInventory
+) -> None:
+    inventory.list_pages = answer(pod("eu-1", "b"))
+    inventory.watches = [[event(EventType.ADDED, pod("eu-1", "a"), cursor=b"c2"), CursorForeign(b"c2")]]
+    done = await federator("get", "pods", "-w", "--sort-by", "name")
+    assert [row[2] for row in rows(done.out)] == ["NAME", "b", "a"]
+    assert done.err.startswith("Note: --sort-by sorts the list, not the changes after it.\n")
+
+
 async def test_custom_resources_have_the_columns_of_their_definitions(
     federator: Federator, inventory: ScriptedInventory
 ) -> None:
@@ -352,7 +397,7 @@ async def test_watch_only_lists_nothing(federator: Federator, inventory: Scripte
     inventory.watches = [[event(EventType.ADDED, pod("eu-1", "b"), cursor=b"c2"), CursorForeign(b"c2")]]
     done = await federator("get", "pods", "--watch-only")
     assert [row[2] for row in rows(done.out)] == ["NAME", "b"]
-    assert inventory.requests[0].limit == 1
+    assert inventory.requests[0].count_only
     assert inventory.requests[1].cursor == b"c1"
 
 
@@ -365,6 +410,10 @@ async def test_watch_only_lists_nothing(federator: Federator, inventory: Scripte
             "Error: --watch: 'pods a b' is not allowed; allowed: TYPE[,TYPE...], at most one NAME",
         ),
         (("pods", "-w", "--limit", "3"), "Error: --watch: 'pods' is not allowed"),
+        (("pods", "--watch-only", "--at", "2h"), "Error: --watch: 'pods' is not allowed"),
+        (("pods", "--at", "yesterday"), "Error: --at: 'yesterday' is not allowed; allowed: a revision"),
+        (("pods", "--sort-by", "{.a[?(@.b)]}"), "Error: --sort-by: '{.a[?(@.b)]}' is not allowed"),
+        (("pods", "--chunk-size", "10001"), "Error: --chunk-size: '10001' is not allowed"),
         (("pods/a", "b"), "Error: argument: 'b' is not allowed; allowed: TYPE[,TYPE...]"),
         (("pods/a/b",), "Error: argument: 'pods/a/b' is not allowed"),
         (
@@ -408,3 +457,51 @@ async def test_a_lost_connection_is_said_once_and_mended(federator: Federator, i
         "Note: connected again; nothing was missed.",
         f"Error: {CursorForeign(b'c2')}",
     ]
+
+
+async def test_clusters_are_chosen_by_their_labels(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.list_pages = answer(pod("eu-1", "web"))
+    assert (await federator("get", "pods", "--cluster-selector", "env=prod,region notin (us)")).code == 0
+    assert inventory.requests[0].selection.cluster_selector == "env=prod,region notin (us)"
+    refused = await federator("get", "eu-1//pods/shop/web", "--cluster-selector", "env=prod")
+    assert refused.code == 2
+    assert "--cluster-selector" in refused.err
+
+
+async def test_a_cluster_that_comes_into_the_selection_is_listed_and_followed(
+    federator: Federator, inventory: ScriptedInventory
+) -> None:
+    def pages(request: inventory_pb2.ListRequest) -> list[inventory_pb2.ListResponse]:
+        return answer(pod("us-2", "new")) if request.selection.clusters else answer(pod("eu-1", "web"))
+
+    inventory.list_pages = pages
+    inventory.watches = [
+        [SelectionChanged(b"c2", "us-2", is_selected=True)],
+        [SelectionChanged(b"c3", "eu-1", is_selected=False)],
+        [event(EventType.MODIFIED, pod("us-2", "new"), cursor=b"c4", revision=4), CursorExpired(4, 9)],
+        [],
+    ]
+    done = await federator("get", "pods", "-w", "--no-headers", "--cluster-selector=env=prod", "-o", "name")
+    assert done.out.splitlines() == ["eu-1//pods/shop/web", "us-2//pods/shop/new", "us-2//pods/shop/new"]
+    assert "the labels of cluster 'us-2' have changed: it is selected now, which it was not." in done.err
+    assert "the labels of cluster 'eu-1' have changed: it is not selected any more." in done.err
+    watched = [request for request in inventory.requests if isinstance(request, inventory_pb2.WatchRequest)]
+    assert [request.cursor for request in watched] == [b"c1", b"c2", b"c3"]
+    (listed,) = [
+        request
+        for request in inventory.requests
+        if isinstance(request, inventory_pb2.ListRequest) and request.selection.clusters
+    ]
+    assert list(listed.selection.clusters) == ["us-2"]
+    assert listed.selection.cluster_selector == "env=prod"
+    assert done.code == 4
+
+
+async def test_a_selection_that_changed_unseen_ends_the_watch(
+    federator: Federator, inventory: ScriptedInventory
+) -> None:
+    inventory.list_pages = answer(pod("eu-1", "web"))
+    inventory.watches = [[SelectionChanged(b"", "us-2", is_selected=False)], []]
+    done = await federator("get", "pods", "-w", "--cluster-selector=env=prod", "-o", "name")
+    assert done.code == 1
+    assert "start over" in done.err

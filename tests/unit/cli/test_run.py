@@ -113,6 +113,12 @@ async def test_where_the_path_is_too_long_for_a_socket_they_push_in_a_folder_for
         (("--resource=pods,",), "resources: "),
         (("--resource=secrets",), "resources: "),
         (("--secrets=fingerprint", "--secrets-key-file=/nowhere/key"), "secrets key file: '/nowhere/key'"),
+        (("--cluster-label=env",), "--cluster-label: 'env' is not allowed; allowed: KEY=VALUE"),
+        (
+            ("--cluster-label=rome:env=prod",),
+            "--cluster-label: 'rome:env=prod' is not allowed; allowed: one of berlin, paris",
+        ),
+        (("--cluster-label=Berlin:env=prod",), "--cluster-label, character 0 ('B'): 'Berlin' is not allowed"),
         (("--log-level=loud",), "log level: 'loud' is not allowed"),
         (("--log-format=xml",), "log format: 'xml' is not allowed"),
         (("--kubeconfig=/nowhere/config",), "kubeconfig: 'no usable context' is not allowed"),

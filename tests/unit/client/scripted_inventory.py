@@ -100,6 +100,8 @@ class ScriptedInventory(inventory_pb2_grpc.InventoryServiceServicer):
         list_pages: what List answers with: a list of messages and errors, or a function of the request that gives one.
         watches: one script for each call of Watch, in order; a script that ends ends the call, except the last one's,
             which is held open.
+        history_parts: what GetHistory answers with.
+        change_parts: what GetChanges answers with.
         requests: everything asked, in order.
         watch_opened: set by the first call of Watch.
         watch_closed: set when a call of Watch has ended, however it did.
@@ -109,8 +111,12 @@ class ScriptedInventory(inventory_pb2_grpc.InventoryServiceServicer):
         self.get: Answer = None
         self.list_pages: Sequence[Answer] | Callable[[inventory_pb2.ListRequest], Sequence[Answer]] = ()
         self.watches: list[Sequence[Answer]] = []
+        self.aggregate: Answer = inventory_pb2.AggregateResponse()
+        self.history_parts: Sequence[Answer] = ()
+        self.change_parts: Sequence[Answer] = ()
         self.clusters: Answer = inventory_pb2.ListClustersResponse()
         self.resource_types: Answer = inventory_pb2.ListResourceTypesResponse()
+        self.field_indexes: Answer = inventory_pb2.ListFieldIndexesResponse()
         self.requests: list[Any] = []
         self.watch_opened = asyncio.Event()
         self.watch_closed = asyncio.Event()
@@ -139,6 +145,22 @@ class ScriptedInventory(inventory_pb2_grpc.InventoryServiceServicer):
         finally:
             self.watch_closed.set()
 
+    async def Aggregate(self, request: Any, context: Context) -> Any:  # noqa: N802
+        self.requests.append(request)
+        return await _answer(self.aggregate, context)
+
+    async def GetHistory(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        self.requests.append(request)
+        for part in self.history_parts:
+            if (message := await _answer(part, context)) is not None:
+                yield message
+
+    async def GetChanges(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        self.requests.append(request)
+        for part in self.change_parts:
+            if (message := await _answer(part, context)) is not None:
+                yield message
+
     async def ListClusters(self, request: Any, context: Context) -> Any:  # noqa: N802
         self.requests.append(request)
         return await _answer(self.clusters, context)
@@ -146,6 +168,10 @@ class ScriptedInventory(inventory_pb2_grpc.InventoryServiceServicer):
     async def ListResourceTypes(self, request: Any, context: Context) -> Any:  # noqa: N802
         self.requests.append(request)
         return await _answer(self.resource_types, context)
+
+    async def ListFieldIndexes(self, request: Any, context: Context) -> Any:  # noqa: N802
+        self.requests.append(request)
+        return await _answer(self.field_indexes, context)
 
 
 async def _answer(step: Answer, context: Context) -> Any:

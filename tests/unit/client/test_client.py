@@ -12,7 +12,7 @@ import pytest
 from federator.api.cluster import ClusterState, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
-from federator.client import FreshAsOf, InventoryClient, ListPage, aconnect
+from federator.client import FieldIndex, FieldIndexState, FreshAsOf, InventoryClient, ListPage, aconnect
 from federator.errors import (
     AggregatorUnreachable,
     AmbiguousName,
@@ -276,3 +276,68 @@ async def test_closing_the_client_ends_calls_that_wait(client: InventoryClient, 
             with pytest.raises(AggregatorUnreachable, match="closed"):
                 await waiting
     assert client.statistics()["open_calls"] == 0
+
+
+async def test_every_condition_of_a_selection_is_asked(client: InventoryClient, inventory: ScriptedInventory) -> None:
+    inventory.list_pages = [inventory_pb2.ListResponse(summary=inventory_pb2.ListSummary())]
+    await client.list("pods", cluster_labels="env=prod", uid="u-1", owner_uid="u-2")
+    async with aclosing(client.pages("pods", cluster_labels="env=prod", uid="u-1", owner_uid="u-2")) as pages:
+        async for _ in pages:
+            pass
+    wanted = inventory_pb2.Selection(resources=["pods"], cluster_selector="env=prod", uid="u-1", owner_uid="u-2")
+    assert [request.selection for request in inventory.requests] == [wanted, wanted]
+
+
+async def test_clusters_are_told_and_chosen_by_their_labels(
+    client: InventoryClient, inventory: ScriptedInventory
+) -> None:
+    inventory.clusters = inventory_pb2.ListClustersResponse(
+        revision=7,
+        clusters=[
+            inventory_pb2.Cluster(cluster_id=name, state=types_pb2.CLUSTER_STATE_LIVE, labels=labels)
+            for name, labels in {"a": {"env": "prod"}, "b": {"env": "test"}, "c": {}}.items()
+        ],
+    )
+    found = await client.clusters(labels="env!=test")
+    assert {cluster.cluster_id: cluster.labels for cluster in found.clusters} == {"a": {"env": "prod"}, "c": {}}
+    assert found.revision == 7
+    with pytest.raises(MalformedSelector) as refused:
+        await client.clusters(labels="env in")
+    assert refused.value.position == 6
+
+
+async def test_field_indexes(client: InventoryClient, inventory: ScriptedInventory) -> None:
+    inventory.field_indexes = inventory_pb2.ListFieldIndexesResponse(
+        indexes=[
+            inventory_pb2.FieldIndex(
+                path="spec.replicas",
+                resources=["deployments.apps"],
+                state=inventory_pb2.FIELD_INDEX_STATE_TOO_LARGE,
+                objects=1,
+                values=2,
+                entries=3,
+                bytes=4,
+                quarantined=5,
+                quarantined_keys=["eu-1/apps/deployments/shop/web"],
+                is_from_settings=True,
+            )
+        ]
+    )
+    assert await client.field_indexes() == (
+        FieldIndex(
+            path="spec.replicas",
+            resources=("deployments.apps",),
+            state=FieldIndexState.TOO_LARGE,
+            objects=1,
+            values=2,
+            entries=3,
+            bytes=4,
+            quarantined=5,
+            quarantined_keys=(ObjectKey.parse("eu-1/apps/deployments/shop/web"),),
+            is_from_settings=True,
+        ),
+    )
+    assert inventory.requests == [inventory_pb2.ListFieldIndexesRequest()]
+    inventory.field_indexes = grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(AggregatorUnreachable):
+        await client.field_indexes()

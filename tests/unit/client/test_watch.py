@@ -25,6 +25,7 @@ from federator.errors import (
     FederatorError,
     LimitReached,
     NotFreshYet,
+    SelectionChanged,
     WatchTooSlow,
 )
 from federator.v1 import inventory_pb2, types_pb2
@@ -290,3 +291,44 @@ async def test_closing_the_client_ends_its_watches(client: InventoryClient, inve
     async with asyncio.timeout(5):
         with pytest.raises(AggregatorUnreachable):
             await following
+
+
+def changed(cursor: bytes = b"c9") -> SelectionChanged:
+    return SelectionChanged(cursor, "eu-2", is_selected=True)
+
+
+@pytest.mark.parametrize("cursor", [b"c9", b""])
+async def test_a_watch_of_the_present_state_starts_over_when_labels_change_what_is_selected(
+    client: InventoryClient, inventory: ScriptedInventory, cursor: bytes
+) -> None:
+    inventory.watches = [
+        [
+            event(EventType.ADDED, inventory_object("eu-1", "a"), revision=1),
+            event(EventType.INITIAL_END, cursor=b"c1", revision=1),
+            event(EventType.MODIFIED, inventory_object("eu-1", "a"), cursor=b"c2", revision=2),
+            changed(cursor),
+        ],
+        [
+            event(EventType.ADDED, inventory_object("eu-1", "a"), revision=3),
+            event(EventType.ADDED, inventory_object("eu-2", "b"), revision=3),
+        ],
+    ]
+    assert told(await take(client, 6)) == ["ADDED a", "INITIAL_END", "MODIFIED a", "RELISTED", "ADDED a", "ADDED b"]
+    assert [request.cursor for request in inventory.requests] == [b"", b""]
+
+
+async def test_a_watch_from_a_cursor_ends_when_labels_change_what_is_selected(
+    client: InventoryClient, inventory: ScriptedInventory
+) -> None:
+    inventory.watches = [
+        [event(EventType.MODIFIED, inventory_object("eu-1", "a"), cursor=b"c2", revision=2), changed()],
+        [event(EventType.MODIFIED, inventory_object("eu-2", "b"), cursor=b"c10", revision=10)],
+    ]
+    async with aclosing(client.watch("pods", cursor=b"c1", cluster_labels="env=prod")) as events:
+        assert told([await anext(events)]) == ["MODIFIED a"]
+        with pytest.raises(SelectionChanged) as raised:
+            await anext(events)
+    assert (raised.value.cursor, raised.value.cluster_id, raised.value.is_selected) == (b"c9", "eu-2", True)
+    assert told(await take(client, 1, raised.value.cursor)) == ["MODIFIED b"]
+    assert [request.cursor for request in inventory.requests] == [b"c1", b"c9"]
+    assert inventory.requests[0].selection.cluster_selector == "env=prod"

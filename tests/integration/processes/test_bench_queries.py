@@ -1,0 +1,51 @@
+"""The scenarios with questions, small: they run to their end, and what they are answered is right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bench.corpus import write_sample
+from tests.bench.figure import WrongResult
+from tests.bench.indexer_load import indexer_queries
+from tests.bench.peers_indexer import peers_indexer
+from tests.bench.queries import queries
+from tests.bench.queries_bed import Size
+from tests.unit.bench.made_sample import made_sample
+
+OBJECTS = 20_000
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    path = tmp_path / "sample"
+    write_sample(path, made_sample())
+    return path
+
+
+async def test_questions_at_rest_and_beside_changes(sample: Path, tmp_path: Path) -> None:
+    size = Size(objects=OBJECTS, clusters=4, seconds=0.3, rate=200, frame=5, state=tmp_path / "state")
+    loaded = await queries(sample, size)
+    again = await queries(sample, size)
+    metrics = [figure.metric for figure in loaded]
+    assert len(set(metrics)) == len(metrics)
+    assert {figure.metric for figure in again} < set(metrics)  # it was not loaded again
+    assert all(figure.value >= 0 for figure in again if "memory" not in figure.metric), again
+    with pytest.raises(WrongResult, match="loaded with something else"):
+        await queries(sample, size._replace(objects=OBJECTS // 2))
+
+
+async def test_the_indexer_alone() -> None:
+    figures = await indexer_queries(OBJECTS, clusters=4)
+    values = {figure.metric: figure.value for figure in figures}
+    assert len(values) == len(figures)
+    assert values["objects"] == OBJECTS
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
+async def test_client_go_finds_the_same(sample: Path) -> None:
+    figures = await peers_indexer(sample, 2000, clusters=4, rounds=2)
+    contenders = {figure.contender.split()[0] for figure in figures}
+    assert contenders == {"federator", "client-go"}
