@@ -1,6 +1,7 @@
 """`make bench`: figures of agents and an aggregator that run as processes of their own.
 
-    python -m tests.bench [--scenario NAME …] [--pods N] [--objects N] [--clusters N] [--rate N] [--seconds N] [--list]
+    python -m tests.bench [--scenario NAME …] [--pods N] [--objects N] [--clusters N] [--rate N] [--seconds N]
+        [--state FOLDER] [--list]
 
 Prints a table and writes `build/bench.json`, a list of {scenario, contender, metric, value, unit, bar}, and
 `build/bench-versions.json`, what it was measured with. `docs/benchmarks.md` says what each scenario does. A scenario
@@ -13,7 +14,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +23,7 @@ from typing import NamedTuple
 from federator.observability.logs import configure_logging
 from federator.testing.federation import Federation
 from federator.testing.testbed import Testbed
-from tests.bench import agent_size, digest_cost, many_clusters, million, wire_cost
+from tests.bench import agent_size, digest_cost, indexer_load, many_clusters, million, peers_indexer, queries, wire_cost
 from tests.bench.aggregator_alone import aggregator_alone, many_watches
 from tests.bench.corpus_figures import corpus_figures
 from tests.bench.durable_deltas import durable_deltas
@@ -30,6 +32,8 @@ from tests.bench.figure import Figure
 from tests.bench.first_sync import fill, first_sync, start_up
 from tests.bench.idle_watches import idle_watches
 from tests.bench.informer import informer
+from tests.bench.queries_bed import SAMPLE
+from tests.bench.queries_bed import Size as QueriesSize
 from tests.bench.sampling import sampled_objects
 from tests.bench.steady_updates import steady_updates
 from tests.bench.versions import versions
@@ -55,6 +59,9 @@ SCENARIOS = {
     "agent-size": "one agent of a cluster of usual size",
     "many-clusters": "hundreds of clusters; many leave and return at once (only when it is named)",
     "million": "a million objects arrive at once; then the aggregator is restarted (only when it is named)",
+    "queries": "questions about a million objects, at rest and while they change (only when it is named)",
+    "indexer-queries": "the merged Indexer by itself, in one process (only when it is named)",
+    "peers-indexer": "ten questions, to an aggregator and to client-go's Indexers (only when it is named)",
 }
 ON_THREE_CLUSTERS = {"start-up", "first-sync", "steady-updates"}
 WITH_CORPUS = {
@@ -67,11 +74,13 @@ WITH_CORPUS = {
     "digest-cost",
     "many-clusters",
     "million",
+    "queries",
+    "peers-indexer",
 }
 AS_SERVED = {"wire-cost", "agent-size"}
 """With the corpus as an apiserver serves it."""
 
-ONLY_BY_NAME = {"many-clusters", "million"}
+ONLY_BY_NAME = {"many-clusters", "million", "queries", "indexer-queries", "peers-indexer"}
 """Too long for a run of everything."""
 
 ON_CONTROL_PLANES = {*ON_THREE_CLUSTERS, "informer", *AS_SERVED, *WITH_CORPUS}
@@ -87,11 +96,13 @@ class Sizes(NamedTuple):
         pods: in each real cluster.
         objects: of those scenarios that have a number of them; None for what each has by itself.
         many: of `many-clusters`.
+        queries: of `queries`.
     """
 
     pods: int
     objects: int | None
     many: many_clusters.Size
+    queries: QueriesSize
 
 
 async def measure(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
@@ -115,6 +126,9 @@ async def measure(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
     if "many-watches" in wanted:
         _say("many-watches")
         figures += await many_watches()
+    if "indexer-queries" in wanted:
+        _say("indexer-queries")
+        figures += await indexer_load.indexer_queries(sizes.objects or indexer_load.OBJECTS)
     if WITH_CORPUS.intersection(wanted):
         figures += await _with_corpus(wanted, sizes)
     return figures
@@ -143,15 +157,27 @@ async def _with_corpus(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
         "digest-cost": partial(digest_cost.digest_cost, objects=sizes.objects or digest_cost.OBJECTS),
         "many-clusters": partial(many_clusters.many_clusters, size=sizes.many),
         "million": partial(million.million, objects=sizes.objects or million.OBJECTS),
+        "queries": partial(queries.queries, size=sizes.queries),
+        "peers-indexer": partial(peers_indexer.peers_indexer, objects=sizes.objects or peers_indexer.OBJECTS),
     }
-    _say("sampling a living cluster")
-    async with sampled_objects() as sample:
+    async with _sample(sizes.queries.state) as sample:
         figures = corpus_figures(sample) if "corpus" in wanted else []
         for name, scenario in scenarios.items():
             if name in wanted:
                 _say(name)
                 figures += await scenario(sample)
     return figures
+
+
+@asynccontextmanager
+async def _sample(state: Path | None) -> AsyncIterator[Path]:
+    """A new sample, or the one that a kept state was made from."""
+    if state is not None and (kept := state / SAMPLE).exists():
+        yield kept
+        return
+    _say("sampling a living cluster")
+    async with sampled_objects() as sample:
+        yield sample
 
 
 async def _on_three_clusters(bed: Testbed, wanted: Collection[str], pods: int) -> list[Figure]:
@@ -203,12 +229,22 @@ def main() -> int:
     )
     parser.add_argument("--pods", type=int, default=10_000, help="pods in each real cluster (10000)")
     parser.add_argument(
-        "--objects", type=int, help="objects in million, digest-cost and agent-size; of each cluster in many-clusters"
+        "--objects",
+        type=int,
+        help="objects in million, queries, indexer-queries, peers-indexer, digest-cost and agent-size; "
+        "of each cluster in many-clusters",
     )
     default = many_clusters.Size()
     parser.add_argument("--clusters", type=int, default=default.clusters, help="in many-clusters (250)")
-    parser.add_argument("--rate", type=float, help="changes a second there (1.3 of each cluster)")
-    parser.add_argument("--seconds", type=float, default=default.seconds, help="of the steady rate there (60)")
+    of_queries = QueriesSize()
+    parser.add_argument(
+        "--rate", type=float, help="changes a second there (1.3 of each cluster), and in queries (2000)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="of the steady rate there (60), and of each question in queries (10)"
+    )
+    parser.add_argument("--frame", type=int, default=of_queries.frame, help="changes in a frame of queries (20)")
+    parser.add_argument("--state", type=Path, help="folder that keeps what queries has loaded, for further runs")
     parser.add_argument("--list", action="store_true", help="name the scenarios and end")
     options = parser.parse_args()
     if options.list:
@@ -220,13 +256,20 @@ def main() -> int:
         leaving=options.clusters * default.leaving // default.clusters,
         objects=options.objects or default.objects,
         rate=options.rate or options.clusters * default.rate / default.clusters,
-        seconds=options.seconds,
+        seconds=options.seconds or default.seconds,
+    )
+    asked = QueriesSize(
+        objects=options.objects or of_queries.objects,
+        seconds=options.seconds or of_queries.seconds,
+        rate=options.rate or of_queries.rate,
+        frame=options.frame,
+        state=options.state,
     )
     wanted = set(options.scenario or SCENARIOS.keys() - ONLY_BY_NAME)
     configure_logging("warning")
     with asyncio.Runner() as runner:
         found = runner.run(versions(control_planes=bool(ON_CONTROL_PLANES & wanted)))
-        figures = runner.run(measure(wanted, Sizes(options.pods, options.objects, many)))
+        figures = runner.run(measure(wanted, Sizes(options.pods, options.objects, many, asked)))
     report(figures, found)
     return 0
 

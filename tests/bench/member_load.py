@@ -6,6 +6,7 @@ serves a cluster for each number from FIRST on, with so many objects each, and w
 folder. Commands:
 
 - `{"rate": changes a second over all clusters}` begins to annotate pods, round the clusters and in each round its pods.
+  Nobody asks for that over HTTP: the fakes' own process writes, so that only what the agents watch costs anything else.
 - `{"stop": true}` ends that, and answers with the number of changes `written`, by cluster.
 - `{"count": true}` answers with the number of objects of each type, over all clusters.
 """

@@ -43,6 +43,12 @@ def memory(process: Process) -> Memory:
     return Memory(*(int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM")))
 
 
+def anonymous_memory(process: Process) -> float:
+    """Resident memory of a process that belongs to no file, in MB: what files take can be had back at any time."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) * 1024 / 1e6
+
+
 def forget_peak(process: Process) -> None:
     """Has the peak of a process counted from now on."""
     Path(f"/proc/{process.pid}/clear_refs").write_text(_CLEAR_PEAK)
