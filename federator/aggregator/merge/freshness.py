@@ -114,6 +114,12 @@ class FreshnessTable:
         self._proved_within = proved_within
         self._clusters: dict[ClusterID, _Cluster] = {}
         self._waiting: dict[tuple[ClusterID, GroupResource], set[asyncio.Future[None]]] = {}
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Changes with each state that was told; not with ages, nor with how far data reaches."""
+        return self._version
 
     def load(self, ledger: Ledger) -> None:
         """Takes in the states of all members, once, before anything is applied."""
@@ -126,11 +132,13 @@ class FreshnessTable:
         """Takes in the cluster and type entries of a commit, and its bookmarks."""
         for entry in commit.entries:
             if isinstance(entry, ClusterEntry):
+                self._version += 1
                 self._set_state(entry)
                 self._wake_all(entry.cluster_id)
             elif isinstance(entry, TypeEntry) and not self._is_removed(entry.cluster_id):
                 known = self._type(entry.cluster_id, entry.resource_type.group_resource)
                 known.state, known.reason = entry.state, entry.reason
+                self._version += 1
                 self._wake(entry.cluster_id, entry.resource_type.group_resource)
         for cluster_id, group_resource, low_water in commit.low_water:
             known_type = self._clusters[cluster_id].types.get(group_resource)
@@ -177,6 +185,7 @@ class FreshnessTable:
         cluster.unread_groups = frozenset(kept)
         changed = before ^ cluster.unread_groups
         if changed:
+            self._version += 1
             for waiting, resource in list(self._waiting):
                 if waiting == cluster_id and resource.group in changed:
                     self._wake(waiting, resource)

@@ -19,13 +19,13 @@ class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         time_ms: milliseconds of work on it, in which others may have had their turns; waiting for freshness, and for
-            the client to read, is not counted. 30,000: three times what decoding a million pods takes.
+            the client to read, is not counted. 120,000: twice what a list of a million whole objects takes.
         scanned_objects: object states read to decide what belongs to it. 2,000,000: everything, in a federation of a
             million objects, and as much history.
         memory_bytes: held for it at once. 256 MiB: what 20 of them may take together is still a small machine's.
     """
 
-    time_ms: int = 30_000
+    time_ms: int = 120_000
     scanned_objects: int = 2_000_000
     memory_bytes: int = 256 * 1024 * 1024
 

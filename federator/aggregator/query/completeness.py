@@ -15,6 +15,15 @@ from federator.api.selector import LabelSelector
 from federator.errors import MalformedSelector
 
 
+def require_known_clusters(view: MergedView, selection: Selection) -> None:
+    """Checks that every cluster that is named was a member.
+
+    Raises:
+        UnknownCluster: one never was.
+    """
+    selection.resolve_clusters(view.freshness.members(), view.freshness.former_members())
+
+
 def asked_freshness(
     view: MergedView, members: Mapping[ClusterID, ClusterRecord], selection: Selection
 ) -> tuple[ClusterFreshness, ...]:

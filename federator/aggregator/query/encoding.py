@@ -7,6 +7,7 @@ is a tag, a length and bytes. So what many answers have in common is encoded onc
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from google.protobuf.message import Message
 
@@ -54,12 +55,15 @@ _SHORT = [bytes((value,)) for value in range(0x80)]
 def _varint(value: int) -> bytes:
     if value <= 0x7F:
         return _SHORT[value]
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    if value <= 0x3FFF:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    # Revisions near each other have the upper part in common.
+    return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80)) + _upper(value >> 14)
+
+
+@lru_cache(maxsize=1024)
+def _upper(value: int) -> bytes:
+    return _varint(value)
 
 
 EVENTS = EmbeddedField(inventory_pb2.WatchResponse, "events")

@@ -16,12 +16,12 @@ from federator.aggregator.query.aggregate_question import (
     parse_measures,
 )
 from federator.aggregator.query.budget import Budget, QueryLimits
-from federator.aggregator.query.completeness import asked_freshness
 from federator.aggregator.query.measures import Measured
 from federator.aggregator.query.moment import revision_of, selection_as_of
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.query.snapshot import take_snapshot
-from federator.aggregator.serve.messages import cluster_freshness_to_proto, selection_from_proto
+from federator.aggregator.serve.freshness_answers import FreshnessAnswers
+from federator.aggregator.serve.messages import selection_from_proto
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
 
@@ -36,7 +36,14 @@ _FUNCTIONS = {
 class AggregateAnswers:
     """Answers Aggregate from the merged view and the ledger's history; changes nothing."""
 
-    def __init__(self, view: MergedView, ledger: Ledger, pins: Pins, limits: QueryLimits | None = None) -> None:
+    def __init__(
+        self,
+        view: MergedView,
+        ledger: Ledger,
+        pins: Pins,
+        limits: QueryLimits | None = None,
+        freshness: FreshnessAnswers | None = None,
+    ) -> None:
         """Answers from these.
 
         Args:
@@ -44,11 +51,13 @@ class AggregateAnswers:
             ledger: history and bodies.
             pins: keep what is read from being compacted.
             limits: what one answer may take, where its request does not lower it.
+            freshness: what answers say of it; shared by all that say it.
         """
         self._view = view
         self._ledger = ledger
         self._pins = pins
         self._limits = limits or QueryLimits()
+        self._freshness = freshness or FreshnessAnswers(view, ledger)
 
     async def answer(
         self, request: inventory_pb2.AggregateRequest, scope: Scope = EVERYTHING
@@ -82,19 +91,19 @@ class AggregateAnswers:
         )
         selection = selection_as_of(question.selection, self._view.cluster_labels, self._ledger, revision)
         question = msgspec.structs.replace(question, selection=selection)
-        fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+        fresh = self._freshness.asked(selection)
         with self._pins.hold(revision):
             snapshot = await take_snapshot(
                 self._view, self._ledger, self._view.recent, selection, scope, revision, budget
             )
             found = await aggregate(question, snapshot, self._view, self._ledger, budget)
         if found.left_out:
-            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
+            fresh = self._freshness.asked(selection)
         summary = inventory_pb2.ListSummary(
             revision=snapshot.revision,
             total=found.total,
-            complete=not found.left_out and all(cluster.is_complete for cluster in fresh),
-            clusters=[cluster_freshness_to_proto(cluster, with_types=True) for cluster in fresh],
+            complete=not found.left_out and fresh.is_complete,
+            clusters=fresh.messages,
         )
         if budget.scanned or snapshot.scanned_history:
             summary.scan.objects = budget.scanned

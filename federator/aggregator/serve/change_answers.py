@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -11,7 +12,7 @@ from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import Budget, QueryLimits
 from federator.aggregator.query.changes import Change, Changes, ChangesQuestion
-from federator.aggregator.query.completeness import asked_freshness
+from federator.aggregator.query.completeness import asked_freshness, require_known_clusters
 from federator.aggregator.query.encoding import EmbeddedField
 from federator.aggregator.query.listing import PAGE_BYTES
 from federator.aggregator.query.moment import revision_of
@@ -36,6 +37,11 @@ class ChangeAnswers:
         self._pins = pins
         self._limits = limits
         self._patches = patches
+        self._answers: Counter[str] = Counter()
+
+    def statistics(self) -> Mapping[str, int]:
+        """Answers by completeness."""
+        return {f"answers_changes_{completeness}": number for completeness, number in self._answers.items()}
 
     async def parts(
         self, request: inventory_pb2.GetChangesRequest, selection: Selection, scope: Scope = EVERYTHING
@@ -51,7 +57,7 @@ class ChangeAnswers:
             FederatorError: as inventory.proto says of GetChanges; what was yielded before is true.
         """
         budget = Budget(lowered(self._limits, request.limits))
-        asked_freshness(self._view, self._ledger.clusters(), selection)  # refuses unknown clusters
+        require_known_clusters(self._view, selection)
         question = self._question(request, selection, scope)
         with self._pins.hold(question.after_revision):
             changes = Changes(question, self._ledger, self._view.types, self._patches, budget)
@@ -73,10 +79,11 @@ class ChangeAnswers:
             until_revision=question.until_revision,
             total=changes.total,
             complete=all(cluster.is_complete for cluster in fresh),
-            clusters=map(cluster_freshness_to_proto, fresh),
+            clusters=[cluster_freshness_to_proto(cluster, with_types=True) for cluster in fresh],
             gaps=[inventory_pb2.ClusterGap(cluster_id=cluster_id, gap=gap_to_proto(gap)) for cluster_id, gap in gaps],
             scan=inventory_pb2.Scan(objects=budget.scanned, history=True),
         )
+        self._answers["complete" if summary.complete else "partial"] += 1
         yield _CHANGES.encode(part) + inventory_pb2.GetChangesResponse(summary=summary).SerializeToString()
 
     def _question(

@@ -17,7 +17,7 @@ from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import QueryLimits
-from federator.aggregator.query.completeness import asked_freshness, cluster_freshness
+from federator.aggregator.query.completeness import cluster_freshness, require_known_clusters
 from federator.aggregator.query.field_index_keeper import FieldIndexKeeper
 from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.query.patch import Patches
@@ -103,8 +103,10 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         self._gate = FreshnessGate(view.freshness, view.types)
         self._freshness_answers = FreshnessAnswers(view, ledger)
         patches = Patches()
-        self._lists = ListAnswers(view, ledger, view.recent, self._pins, limits=limits)
-        self._aggregates = AggregateAnswers(view, ledger, self._pins, limits)
+        self._lists = ListAnswers(
+            view, ledger, view.recent, self._pins, limits=limits, freshness=self._freshness_answers
+        )
+        self._aggregates = AggregateAnswers(view, ledger, self._pins, limits, self._freshness_answers)
         self._histories = HistoryAnswers(view, ledger, self._pins, limits, patches)
         self._changes = ChangeAnswers(view, ledger, self._pins, limits, patches)
         self._answers: Counter[str] = Counter()
@@ -120,6 +122,7 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
             **{f"answers_{name}": number for name, number in self._answers.items()},
             "pinned_readers": self._pins.readers,
             **self._lists.statistics(),
+            **self._changes.statistics(),
             **self._gate.statistics(),
             **self._hub.statistics(),
         }
@@ -174,6 +177,8 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         """Tells every version of one object."""
         async with aclosing(self._histories.parts(request, self._scope_of(context))) as parts:
             async for part in parts:
+                if part.HasField("summary"):
+                    self._count_answer("history", complete=not part.summary.freshness.incomplete_types)
                 await self._write(context, part.SerializeToString())
 
     @aio_writer_boundary
@@ -188,7 +193,7 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     async def Watch(self, request: inventory_pb2.WatchRequest, context: Context) -> None:  # noqa: N802
         """Streams what happens to everything selected."""
         selection = selection_from_proto(request.selection, self._view)
-        asked_freshness(self._view, self._ledger.clusters(), selection)  # refuses unknown clusters
+        require_known_clusters(self._view, selection)
         after = self._position(request.cursor)
         await self._wait_until_fresh(request)
         selection = self._as_of(selection, self._view.revision if after is None else after)
@@ -281,6 +286,8 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     ) -> None:
         conditions = self._gate.conditions(request.fresh_as_of)
         await self._gate.wait(conditions, request.fresh_within_ms)
+        if conditions:
+            self._freshness_answers.forget()
 
     def _count_answer(self, method: str, *, complete: bool) -> None:
         self._answers[f"{method}_{'complete' if complete else 'partial'}"] += 1

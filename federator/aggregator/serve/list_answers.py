@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from federator.aggregator.ledger.ledger import Ledger
-from federator.aggregator.merge.freshness import ClusterFreshness
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import Budget, QueryLimits
-from federator.aggregator.query.completeness import asked_freshness
+from federator.aggregator.query.completeness import require_known_clusters
 from federator.aggregator.query.encoding import OBJECTS
 from federator.aggregator.query.listing import Listing
 from federator.aggregator.query.mask import ReadMask
@@ -27,7 +26,8 @@ from federator.aggregator.query.page_token import PageTokenCodec, Place, binding
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.query.snapshot import Recent, Snapshot, take_snapshot
 from federator.aggregator.query.sorting import PlaceReader, sorted_revisions
-from federator.aggregator.serve.messages import cluster_freshness_to_proto, selection_from_proto
+from federator.aggregator.serve.freshness_answers import AskedFreshness, FreshnessAnswers
+from federator.aggregator.serve.messages import selection_from_proto
 from federator.api.field_path import parse_field_path
 from federator.api.selector import FieldSelector
 from federator.errors import InvalidInput, PageTokenExpired, RevisionExpired
@@ -76,7 +76,7 @@ class _Page(NamedTuple):
     total: int
     start: int
     end: int
-    fresh: tuple[ClusterFreshness, ...]
+    fresh: AskedFreshness
 
 
 class ListAnswers:
@@ -90,6 +90,7 @@ class ListAnswers:
         pins: Pins,
         *,
         limits: QueryLimits | None = None,
+        freshness: FreshnessAnswers | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Answers from these.
@@ -100,6 +101,7 @@ class ListAnswers:
             recent: what has changed lately.
             pins: keep what is being read from being compacted.
             limits: what one answer may take.
+            freshness: what answers say of it; shared by all that say it.
             clock: seconds since 1970.
         """
         self._view = view
@@ -107,6 +109,7 @@ class ListAnswers:
         self._recent = recent
         self._pins = pins
         self._limits = limits or QueryLimits()
+        self._freshness = freshness or FreshnessAnswers(view, ledger)
         self._clock = clock
         self._tokens = PageTokenCodec.of(ledger.cursors)
         self._cache = PageCache(pins)
@@ -140,7 +143,7 @@ class ListAnswers:
             LedgerCorrupt: an object had to be left out, and freshness did not say so in time.
         """
         question = self._question(request)
-        asked_freshness(self._view, self._ledger.clusters(), question.selection)  # refuses unknown clusters
+        require_known_clusters(self._view, question.selection)
         limits = {descriptor.name: value for descriptor, value in request.limits.ListFields()}
         budget = Budget(self._limits.lowered(**limits))
         for _ in self._view.indexer.settling():
@@ -211,12 +214,12 @@ class ListAnswers:
         kept = self._cache.find(key) if place else None
         if kept is not None:
             total = len(kept.revisions)
-            fresh = asked_freshness(self._view, self._ledger.clusters(), question.selection)
+            fresh = self._freshness.asked(question.selection)
         else:
             snapshot = await take_snapshot(
                 self._view, self._ledger, self._recent, question.selection, scope, revision, budget
             )
-            fresh = asked_freshness(self._view, self._ledger.clusters(), question.selection)
+            fresh = self._freshness.asked(question.selection)
             total = len(snapshot.rows) + len(snapshot.past)
             fields = self._view.indexer.unanswered(question.selection)
             kept = await self._sorted(question, snapshot, fields, budget)
@@ -276,15 +279,15 @@ class ListAnswers:
     def _summary(self, question: _Question, revision: int, page: _Page, listing: Listing) -> inventory_pb2.ListSummary:
         fresh = page.fresh
         if listing.left_out:
-            fresh = asked_freshness(self._view, self._ledger.clusters(), question.selection)
-        complete = not listing.left_out and all(cluster.is_complete for cluster in fresh)
+            fresh = self._freshness.asked(question.selection)
+        complete = not listing.left_out and fresh.is_complete
         self._answers["complete" if complete else "partial"] += 1
         summary = inventory_pb2.ListSummary(
             revision=revision,
             cursor=self._ledger.cursors.encode(revision),
             total=page.total - listing.missing,
             complete=complete,
-            clusters=[cluster_freshness_to_proto(cluster, with_types=True) for cluster in fresh],
+            clusters=fresh.messages,
         )
         most = min(page.total, question.limit or page.total)
         if question.page_size and not question.count_only and page.end < most:
