@@ -36,7 +36,7 @@ from federator.aggregator.settings import AggregatorSettings
 from federator.api.cluster import ClusterID
 from federator.errors import InvalidInput, LedgerError
 from federator.observability.grpc_metrics import GrpcMetrics
-from federator.observability.heap import give_back, give_back_pages
+from federator.observability.heap import give_back, give_back_pages, keep_large_blocks_apart
 from federator.observability.http import ObservabilityServer
 from federator.observability.metrics import LoopLag, StatisticsCollector, new_registry
 from federator.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2, ingest_pb2_grpc, inventory_pb2
@@ -51,6 +51,10 @@ _ADMIN = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name
 SWITCH_INTERVAL = 0.0005
 """Seconds for which one thread may keep the interpreter from another, in the whole process; Python's own is ten times
 as long. LMDB lets go of it at each call, and would wait so long each time while watches are served."""
+
+LARGE_BLOCK = 1 << 20
+"""Bytes of a block that goes back to the system when it is free: columns of a million rows, which each answer has some
+of for some milliseconds."""
 
 PROGRESS_INTERVAL = 5.0
 """Seconds between two lines in the log while the ledger is loaded."""
@@ -112,6 +116,7 @@ class Aggregator:
         """
         settings = self._settings
         sys.setswitchinterval(SWITCH_INTERVAL)
+        keep_large_blocks_apart(LARGE_BLOCK)
         async with AsyncExitStack() as stack:
             registry = new_registry("aggregator")
             registry.register(StatisticsCollector(self._more_metrics))

@@ -28,6 +28,28 @@ def give_back() -> bool:
     return _trim is not None and bool(_trim(0))
 
 
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc
+
+
+def keep_large_blocks_apart(threshold: int) -> bool:
+    """Has blocks from some size on taken from the system one by one, so that each goes back when it is free.
+
+    glibc raises the size by itself, up to 32 MiB, each time that such a block is freed; what large arrays leave then
+    stays in the process. For the whole process and for good.
+
+    Args:
+        threshold: bytes.
+
+    Returns:
+        Whether the C library knows how to.
+    """
+    try:
+        set_option: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # not glibc
+        return False
+    return set_option(_MMAP_THRESHOLD, threshold) == 1
+
+
 _DONT_NEED = 4  # MADV_DONTNEED of Linux
 
 

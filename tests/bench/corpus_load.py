@@ -137,6 +137,17 @@ class CorpusAgent(PushingAgent):
         message = ingest_pb2.Deltas(type=self._protos[resource], deltas=deltas)
         return Prepared(new_frame(sequence, deltas=message), self._version)
 
+    async def greet(self) -> None:
+        """Pushes an object of each type: dictionaries are given to whoever sends objects."""
+        for resource, proto in self._protos.items():
+            state = self._corpus.state(resource, self._number, 0, FIRST_VERSION)
+            put = ingest_pb2.Delta(
+                operation=ingest_pb2.Delta.OPERATION_PUT, object=CorpusAgent._pushed(self, resource, state)
+            )
+            deltas = ingest_pb2.Deltas(type=proto, deltas=[put])
+            await self.send(new_frame(self.next_sequence, deltas=deltas))
+        await self.settle()
+
     async def wait_for_dictionaries(self, seconds: float) -> None:
         """Waits until there is one for each type, but no longer: rare types may get none."""
         with contextlib.suppress(TimeoutError):
@@ -163,6 +174,8 @@ class Load:
         """Writes the snapshots to files, or pushes them where there are to be none."""
         if self._folder is None:
             await asyncio.gather(*(_push_all(agent, agent.snapshot()) for agent in self._agents))
+        else:
+            await asyncio.gather(*(agent.greet() for agent in self._agents))
         await asyncio.gather(*(agent.wait_for_dictionaries(_DICTIONARY_SECONDS) for agent in self._agents))
         if self._folder is None:
             return

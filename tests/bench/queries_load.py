@@ -49,15 +49,6 @@ class QueriesAgent(CorpusAgent):
         """What the snapshot adds up to, by type; complete once it was made."""
         return self._digests
 
-    async def greet(self) -> None:
-        """Pushes an object of each type: dictionaries are given to whoever sends objects."""
-        for resource, proto in self._protos.items():
-            state = self._corpus.state(resource, self._number, 0, FIRST_VERSION)
-            put = ingest_pb2.Delta(operation=ingest_pb2.Delta.OPERATION_PUT, object=super()._pushed(resource, state))
-            deltas = ingest_pb2.Deltas(type=proto, deltas=[put])
-            await self.send(new_frame(self.next_sequence, deltas=deltas))
-        await self.settle()
-
     async def resume(self, digests: dict[str, Digest]) -> None:
         """Tells that nothing has changed since the snapshot that added up to this."""
         version = FIRST_VERSION
@@ -117,7 +108,6 @@ class QueriesLoad(Load):
         if all(self._digest_file(agent).exists() for agent in self._all):
             await asyncio.gather(*map(self._resume, self._all))
         else:
-            await asyncio.gather(*(agent.greet() for agent in self._all))
             await super().prepare()
 
     async def answer(self, command: Json) -> Json:

@@ -15,7 +15,7 @@ from tests.bench.queries import queries
 from tests.bench.queries_bed import Size
 from tests.unit.bench.made_sample import made_sample
 
-OBJECTS = 20_000
+OBJECTS = 10_000
 
 
 @pytest.fixture
@@ -27,12 +27,10 @@ def sample(tmp_path: Path) -> Path:
 
 async def test_questions_at_rest_and_beside_changes(sample: Path, tmp_path: Path) -> None:
     size = Size(objects=OBJECTS, clusters=4, seconds=0.3, rate=200, frame=5, state=tmp_path / "state")
-    loaded = await queries(sample, size)
-    again = await queries(sample, size)
-    metrics = [figure.metric for figure in loaded]
+    figures = await queries(sample, size)
+    metrics = [figure.metric for figure in figures]
     assert len(set(metrics)) == len(metrics)
-    assert {figure.metric for figure in again} < set(metrics)  # it was not loaded again
-    assert all(figure.value >= 0 for figure in again if "memory" not in figure.metric), again
+    assert all(figure.value >= 0 for figure in figures if "memory" not in figure.metric), figures
     with pytest.raises(WrongResult, match="loaded with something else"):
         await queries(sample, size._replace(objects=OBJECTS // 2))
 

@@ -36,6 +36,30 @@ def test_what_is_free_between_what_is_used_is_given_back() -> None:
     assert after < grown - 20_000_000
 
 
+APART = """
+import resource
+from federator.observability.heap import keep_large_blocks_apart
+
+def resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+print(keep_large_blocks_apart(1 << 20))
+before = resident()
+for _ in range(3):  # each that is freed would have the next one taken from the heap
+    blocks = [bytearray(8 << 20) for _ in range(4)]
+    kept = bytearray(100_000)
+    del blocks
+print(resident() - before)
+"""
+
+
+def test_large_blocks_leave_nothing_behind() -> None:
+    told = subprocess.run([sys.executable, "-c", APART], check=True, capture_output=True, text=True).stdout.split()
+    assert told[0] == "True"
+    assert int(told[1]) < 8 << 20
+
+
 def test_pages_of_a_mapped_file_are_given_back_and_read_again(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"x" * (32 << 20))
