@@ -37,7 +37,7 @@ async def test_nobody_reads_on(inventory: ScriptedInventory) -> None:
     inventory.list_pages = [answer(1_000)[0], closed, *answer(1_000)]
     read, write = os.pipe()
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "get", "pods", "-o", "name", stdout=write, stderr=asyncio.subprocess.PIPE
+        *PROGRAM, "get", "pods", "--chunk-size=0", "-o", "name", stdout=write, stderr=asyncio.subprocess.PIPE
     )
     os.close(write)
     assert await asyncio.to_thread(os.read, read, 4) == b"eu-1"
