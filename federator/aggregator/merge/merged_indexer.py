@@ -46,8 +46,11 @@ from federator.errors import InvalidInput, LedgerCorrupt
 LOAD_SLICE = 2048
 """Objects that are loaded at a time: some 30 ms."""
 
-_AHEAD = 4
-"""How many times as many names are looked at as a page has rows; most names are of one row."""
+_FIRST_LOOK = 64
+"""Names that are looked at beside those that should be enough for a page: names have more and fewer rows."""
+
+_DENSE = 8
+"""From this part of all rows on, a column is looked through whole."""
 
 LAST = 0xFFFFFFFF
 """Rank of a row that has no value."""
@@ -620,43 +623,65 @@ class MergedIndexer:
             case _:
                 raise ValueError(f"no column of {axis}")
 
-    def ranks(self, axis: Axis, *, descending: bool = False) -> Codes:
-        """Returns by row number where a row's value stands among all; equal values have equal ranks.
+    def ranks(self, axis: Axis, *, descending: bool = False, rows: Rows | None = None) -> Codes:
+        """Returns where each row's value stands among all; equal values have equal ranks.
 
-        Rows without a value have the rank `LAST`, whichever way round.
+        Args:
+            axis: the property.
+            descending: the largest value first.
+            rows: of which rows; None for all, by row number.
+
+        Returns:
+            The ranks. Rows without a value have the rank `LAST`, whichever way round.
         """
+        at = slice(0, self._end) if rows is None else rows
+        is_none = None
         match axis.kind:
             case AxisKind.NAME:
-                ranks, is_none = self._names.ranks()[self._row_names.view()[: self._end]], None
+                ranks = self._names.ranks()[self._row_names.view()[at]]
             case AxisKind.CREATED:
-                ranks = self._row_created.view()[: self._end]
+                ranks = self._row_created.view()[at]
                 is_none = ranks == 0
+            case AxisKind.CLUSTER | AxisKind.TYPE:
+                by_partition, texts = self._partition_codes(axis.kind)
+                ranks = _ranks(texts, str)[by_partition][self._partition_numbers.view()[at]]
             case _:
                 codes, values, _ = self.column(axis)
+                codes = codes[at]
                 ranks, is_none = _ranks(values, sort_key if axis.kind is AxisKind.FIELD else str)[codes], codes == 0
         ranks = np.uint32(LAST - 1) - ranks if descending else ranks.copy()
         if is_none is not None:
             ranks[is_none] = LAST
         return ranks
 
-    def smallest(self, axis: Axis, rows: Rows, wanted: int, *, descending: bool = False) -> Rows:
+    def smallest(self, axis: Axis, rows: BitMap, wanted: int, *, descending: bool = False) -> Rows:
         """Returns those of some rows that can be among the first so many in the order of an axis, with all their ties.
 
-        So that the first page of a list need not rank a million rows.
+        So that the first page of a list need not rank a million rows. The rows' numbers grow.
         """
         if len(rows) <= wanted:
-            return rows
+            return row_numbers(rows)
         if axis.kind is AxisKind.NAME:
-            names = self._row_names.view()[rows]
-            looked_at = _AHEAD * wanted * max(1, len(self._names) // len(rows))
+            looked_at = _FIRST_LOOK + wanted * len(self._names) // len(rows)
             while looked_at < len(self._names):
-                found = rows[self._names.lowest(looked_at, descending=descending)[names]]
+                found = self._rows_named(self._names.lowest(looked_at, descending=descending), rows)
                 if len(found) >= wanted:
                     return found
-                looked_at *= _AHEAD
-            return rows
-        ranks = self.ranks(axis, descending=descending)[rows]
-        return rows.compress(ranks <= np.partition(ranks, wanted - 1)[wanted - 1])
+                looked_at *= 2
+            return row_numbers(rows)
+        numbers = row_numbers(rows)
+        ranks = self.ranks(axis, descending=descending)[numbers]
+        return numbers.compress(ranks <= np.partition(ranks, wanted - 1)[wanted - 1])
+
+    def _rows_named(self, is_wanted: NDArray[np.bool_], rows: BitMap) -> Rows:
+        """Those of some rows whose names are wanted, given that by the names' numbers."""
+        names = self._row_names.view()[: self._end]
+        if len(rows) * _DENSE < self._end:
+            numbers = row_numbers(rows)
+            return numbers.compress(is_wanted[names[numbers]])
+        # Most rows: then the whole column is looked through, which is not in leaps.
+        found = BitMap(array("I", np.flatnonzero(is_wanted[names]).astype(np.uint32).tobytes()))
+        return row_numbers(found & rows)
 
     def settling(self) -> Iterator[None]:
         """Brings the order of names up to date bit by bit, so that `ranks` need not do it at once."""
@@ -756,13 +781,18 @@ class MergedIndexer:
         )
 
     def _partition_column(self, kind: AxisKind) -> Column:
+        by_partition, values = self._partition_codes(kind)
+        return Column(by_partition[self._partition_numbers.view()[: self._end]], values)
+
+    def _partition_codes(self, kind: AxisKind) -> tuple[Codes, list[str]]:
+        """By number of a partition the code of its cluster or type, and the values by code."""
         values: dict[str, int] = {"": 0}
         by_number = np.zeros(len(self._numbered) or 1, np.uint32)
         for number, partition in enumerate(self._numbered):
             if partition is not None:
                 value = partition.cluster_id if kind is AxisKind.CLUSTER else str(partition.group_resource)
                 by_number[number] = values.setdefault(value, len(values))
-        return Column(by_number[self._partition_numbers.view()[: self._end]], list(values))
+        return by_number, list(values)
 
     def _of_partitions(self, selection: Selection) -> BitMap:
         """The rows of the selected types in the selected clusters; not to be changed."""

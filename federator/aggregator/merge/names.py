@@ -181,8 +181,11 @@ class NameTable:
         return self._ranks
 
     def lowest(self, wanted: int, *, descending: bool = False) -> NDArray[np.bool_]:
-        """By number, whether a name is one of the first, or last, so many in the order. Settles first."""
-        self.ranks()
+        """By number, whether a name is one of the first, or last, so many in the order. Settles first.
+
+        Names that nobody uses any more may be among them.
+        """
+        self.settle()
         is_lowest = np.zeros(max(1, self._number), np.bool_)
         is_lowest[self._order[-wanted:] if descending else self._order[:wanted]] = True
         return is_lowest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from federator.aggregator.query.budget import Budget
 from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.query.order import Order, PlaceKey, Term, place_key
 from federator.aggregator.query.snapshot import Snapshot
-from federator.api.key import ObjectKey
 from federator.api.selector import FieldSelector
 from federator.errors import LedgerCorrupt, RevisionExpired
 
@@ -32,16 +31,6 @@ Ranks = NDArray[np.uint32]
 
 AT_ONCE = 1 << 15
 """Rows that are sorted in one step, some 4 ms; more are sorted in a thread."""
-
-FEW = 2048
-"""Rows whose keys are read, in 3 us each, to sort them by what a key has."""
-
-_READ_OF_KEYS: Mapping[AxisKind, Callable[[ObjectKey], str]] = {
-    AxisKind.TYPE: lambda key: str(key.group_resource),
-    AxisKind.CLUSTER: lambda key: key.cluster_id,
-    AxisKind.NAMESPACE: lambda key: key.namespace,
-    AxisKind.NAME: lambda key: key.name,
-}
 
 _RUN = 1024
 """Values that are read and sorted between two looks at the clock: some 2 ms."""
@@ -85,13 +74,13 @@ async def sorted_revisions(
     wanted = most
     if fields:
         most = 0
-    rows = row_numbers(snapshot.rows)
-    keys = _Keys(indexer)
-    columns = [_column(indexer, term, keys) for term in order]
+    if most and order[0].axis.kind is AxisKind.NAME:
+        rows = indexer.smallest(order[0].axis, snapshot.rows, most, descending=order[0].descending)
+    else:
+        rows = row_numbers(snapshot.rows)
+    columns = [_column(indexer, term) for term in order]
     ranked = [column.ranks for column in columns if isinstance(column, _Ranked)]
     if len(ranked) == len(columns) and min(most or len(rows), len(rows)) <= AT_ONCE:
-        if most and order[0].axis.kind is AxisKind.NAME:
-            rows = indexer.smallest(order[0].axis, rows, most, descending=order[0].descending)
         revisions = indexer.revisions(_smallest(rows, ranked, most))
         budget.hold(revisions.nbytes)
     else:
@@ -130,50 +119,23 @@ async def _selected(
 
 def sorted_rows(rows: BitMap, order: Order, indexer: MergedIndexer) -> Revisions:
     """Returns the revisions of rows in an order without fields, in one step."""
-    numbers, keys = row_numbers(rows), _Keys(indexer)
-    return _arranged(indexer.revisions(numbers), [_Ranked(indexer, term, keys).ranks(numbers) for term in order], 0)
+    numbers = row_numbers(rows)
+    return _arranged(indexer.revisions(numbers), [_Ranked(indexer, term).ranks(numbers) for term in order], 0)
 
 
 # ----------------------------------------------------------------------------------------- rows, by the indexes alone
 
 
-class _Keys:
-    """The keys of a few rows: ranking all rows only to tell a few apart would take ten times as long."""
-
-    def __init__(self, indexer: MergedIndexer) -> None:
-        self._indexer = indexer
-        self._keys: dict[int, ObjectKey] = {}
-
-    def of(self, rows: Rows) -> list[ObjectKey]:
-        """Of some rows, in their order; all terms of a list ask for the same."""
-        known, key = self._keys, self._indexer.key
-        return [known.get(row) or known.setdefault(row, key(row)) for row in rows.tolist()]
-
-
 class _Ranked:
     """A term whose ranks the merged Indexer has."""
 
-    def __init__(self, indexer: MergedIndexer, term: Term, keys: _Keys) -> None:
+    def __init__(self, indexer: MergedIndexer, term: Term) -> None:
         self._indexer = indexer
         self._term = term
-        self._keys = keys
-        self._ranks: Ranks | None = None
 
     def ranks(self, rows: Rows) -> Ranks:
-        """Of some rows, among themselves."""
-        if self._ranks is None:
-            if len(rows) <= FEW and self._term.axis.kind in _READ_OF_KEYS:
-                return self._ranks_of_few(rows)
-            self._ranks = self._indexer.ranks(self._term.axis, descending=self._term.descending)
-        # Rows are growing numbers, so that as many as there are ranks are all of them.
-        return self._ranks if len(rows) == len(self._ranks) else self._ranks[rows]
-
-    def _ranks_of_few(self, rows: Rows) -> Ranks:
-        read = _READ_OF_KEYS[self._term.axis.kind]
-        texts = [read(key) for key in self._keys.of(rows)]
-        order = sorted(filter(None, set(texts)), reverse=self._term.descending)
-        ranks = {text: rank for rank, text in enumerate(order)}
-        return np.array([ranks.get(text, LAST) for text in texts], np.uint32)
+        """Of some rows."""
+        return self._indexer.ranks(self._term.axis, descending=self._term.descending, rows=rows)
 
     def take(self, rows: Rows) -> _Taken:
         """What is needed of some rows beyond this step."""
@@ -206,8 +168,8 @@ class _Taken(NamedTuple):
     descending: bool
 
 
-def _column(indexer: MergedIndexer, term: Term, keys: _Keys) -> _Ranked | _Coded:
-    return _Coded(indexer, term) if term.axis.kind is AxisKind.FIELD else _Ranked(indexer, term, keys)
+def _column(indexer: MergedIndexer, term: Term) -> _Ranked | _Coded:
+    return _Coded(indexer, term) if term.axis.kind is AxisKind.FIELD else _Ranked(indexer, term)
 
 
 def _smallest(places: NDArray[Any], terms: Sequence[Callable[[NDArray[Any]], Ranks]], most: int) -> NDArray[Any]:

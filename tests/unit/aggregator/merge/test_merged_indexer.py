@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import Delete, ObjectEntry, Put
+from federator.aggregator.merge import merged_indexer
 from federator.aggregator.merge.axis import Axis, AxisKind
 from federator.aggregator.merge.merged_indexer import LAST, MergedIndexer
 from federator.aggregator.merge.selection import Selection
@@ -194,10 +196,15 @@ async def test_columns_ranks_and_lookups_equal_brute_force(
         for descending in (False, True):
             ranks = indexer.ranks(axis, descending=descending)
             assert {row for row in rows if ranks[row] == LAST} == {row for row in rows if expected[row] is None}
-            for wanted in (1, 2, 5):
-                kept = set(indexer.smallest(axis, numbers, wanted, descending=descending).tolist())
-                first = sorted(int(ranks[row]) for row in rows)[:wanted]
-                assert kept >= {row for row in rows if first and ranks[row] <= first[-1]}
+            for wanted, is_dense in itertools.product((1, 2, 5), (False, True)):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(merged_indexer, "_DENSE", 1000 if is_dense else 0)
+                    patch.setattr(merged_indexer, "_FIRST_LOOK", 1)
+                    asked = BitMap(numbers[numbers % 3 != 1])
+                    kept = indexer.smallest(axis, asked, wanted, descending=descending).tolist()
+                assert kept == sorted(set(kept) & set(asked))
+                first = sorted(int(ranks[row]) for row in asked)[:wanted]
+                assert set(kept) >= {row for row in asked if first and ranks[row] <= first[-1]}
             there = [row for row in rows if expected[row] is not None]
             for row, other in itertools.pairwise(sorted(there, key=lambda row: int(ranks[row]))):
                 pair = (expected[other], expected[row]) if descending else (expected[row], expected[other])

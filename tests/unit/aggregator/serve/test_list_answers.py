@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +15,6 @@ from pyroaring import BitMap
 
 from federator.aggregator.ledger.records import Put
 from federator.aggregator.merge.scope import EVERYTHING, Located, Scope
-from federator.aggregator.query import sorting
 from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.list_answers import MAX_PAGE_SIZE, ListAnswers
@@ -288,18 +287,8 @@ class _Walk:
         assert self.is_done == (len(self.keys) >= len(wanted))
 
 
-@contextmanager
-def _sorting_as_if_there_were_more(few: int) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorting, "FEW", few)
-        yield
-
-
-_bounds = st.sampled_from([0, 4, sorting.FEW])
-
-
-@given(st.data(), _bounds)
-def test_pages_are_of_one_revision_whatever_happens_between_them(data: st.DataObject, few: int) -> None:
+@given(st.data())
+def test_pages_are_of_one_revision_whatever_happens_between_them(data: st.DataObject) -> None:
     async def run() -> None:
         bed = Bed()
         await bed.start("a", "b")
@@ -327,12 +316,11 @@ def test_pages_are_of_one_revision_whatever_happens_between_them(data: st.DataOb
         bed.answers.close()
         assert not bed.pins.readers
 
-    with _sorting_as_if_there_were_more(few):
-        asyncio.run(run())
+    asyncio.run(run())
 
 
-@given(st.data(), _bounds)
-def test_any_past_is_what_it_was(data: st.DataObject, few: int) -> None:
+@given(st.data())
+def test_any_past_is_what_it_was(data: st.DataObject) -> None:
     async def run() -> None:
         bed = Bed()
         await bed.start("a", "b")
@@ -363,8 +351,7 @@ def test_any_past_is_what_it_was(data: st.DataObject, few: int) -> None:
             assert msgspec.json.decode(message.body) == body
         assert (await bed.ask(**conditions._asdict(), count_only=True, **at)).summary.total == len(whole)
 
-    with _sorting_as_if_there_were_more(few):
-        asyncio.run(run())
+    asyncio.run(run())
 
 
 # ------------------------------------------------------------------------------------------------------ one by one
