@@ -20,6 +20,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from federator.errors import KubeStatusError
 from federator.testing.admin_client import AdminClient
 from tests.bench.load_process import Json, serve
 from tests.bench.stamp import ANNOTATION, new_stamp
@@ -76,9 +77,21 @@ class Round:
             await asyncio.sleep(start + number * self._interval - time.monotonic())
             began = time.monotonic()
             stamp = {"metadata": {"annotations": {ANNOTATION: str(new_stamp(number))}}}
-            await client.patch(target.next_pod(), stamp)
+            await _patch(target, client, stamp)
             self._taken.append(time.monotonic() - began)
             self._written[target.name] += 1
+
+
+async def _patch(target: Target, client: AdminClient, change: Json) -> None:
+    """Makes one change, of another pod where the apiserver has too much to do for this one."""
+    while True:
+        try:
+            await client.patch(target.next_pod(), change)
+        except KubeStatusError as error:
+            if error.code < 500:
+                raise
+        else:
+            return
 
 
 async def main(arguments: Sequence[str]) -> None:
