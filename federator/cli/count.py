@@ -18,8 +18,12 @@ from federator.cli.messages import counted, note, say, warn
 from federator.cli.moment import MOMENTS, parse_moment
 from federator.cli.options import (
     DEFAULT_SERVER,
+    AllNamespaces,
     ClusterGlobs,
     ClusterLabels,
+    Fields,
+    Labels,
+    Namespace,
     NoHeaders,
     Server,
     require_format,
@@ -79,25 +83,10 @@ def count(
         ),
     ] = 0,
     at: Annotated[str, typer.Option(metavar="MOMENT", help=f"Count what was then: {MOMENTS}.")] = "",
-    all_namespaces: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Every namespace, which is the default too.")
-    ] = False,
-    namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NAMESPACE", callback=short_value, help="One namespace.")
-    ] = "",
-    selector: Annotated[
-        str,
-        typer.Option(
-            "--selector",
-            "-l",
-            metavar="SELECTOR",
-            callback=short_value,
-            help="Labels: 'app=web,tier in (a,b),!canary'.",
-        ),
-    ] = "",
-    field_selector: Annotated[
-        str, typer.Option(metavar="SELECTOR", help="Fields: 'spec.nodeName=n1,status.phase!=Running'; any path.")
-    ] = "",
+    all_namespaces: AllNamespaces = False,
+    namespace: Namespace = "",
+    selector: Labels = "",
+    field_selector: Fields = "",
     clusters: ClusterGlobs = "",
     cluster_selector: ClusterLabels = "",
     output: Annotated[

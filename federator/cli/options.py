@@ -23,6 +23,30 @@ Server = Annotated[
     ),
 ]
 
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Every namespace, which is the default too.")
+]
+
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAMESPACE", callback=short_value, help="One namespace.")
+]
+
+Labels = Annotated[
+    str,
+    typer.Option(
+        "--selector", "-l", metavar="SELECTOR", callback=short_value, help="Labels: 'app=web,tier in (a,b),!canary'."
+    ),
+]
+
+Fields = Annotated[
+    str,
+    typer.Option(
+        "--field-selector",
+        metavar="SELECTOR",
+        help="Fields: 'spec.nodeName=n1,status.phase!=Running'; any path.",
+    ),
+]
+
 ClusterGlobs = Annotated[
     str,
     typer.Option(
