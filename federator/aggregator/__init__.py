@@ -1,4 +1,4 @@
-"""The aggregator: ingest appends to the ledger, merge applies what was committed, serve reads merge.
+"""The aggregator: ingest appends to the ledger, merge applies what was committed, query answers from both.
 
-Only `aggregator.py` joins the parts; nothing else imports two of them.
+Serve turns requests into questions, and streams what happens. Only `aggregator.py` joins the parts.
 """
