@@ -27,7 +27,7 @@ from federator.aggregator.ledger.store import Store
 from federator.aggregator.ledger.tables import DATA_FILE, FOLDER
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.metrics import aggregator_metrics
-from federator.aggregator.query.field_index_keeper import FieldIndexKeeper, declared_indexes
+from federator.aggregator.query.field_index_keeper import DeclaredIndex, FieldIndexKeeper, declared_indexes
 from federator.aggregator.query.name_keeper import keep_names_in_order
 from federator.aggregator.serve.inventory_servicer import InventoryServicer
 from federator.aggregator.serve.registration import add_inventory_service
@@ -94,7 +94,7 @@ class Aggregator:
         self._reading_tls = settings.reading_tls()
         self._ingest_tls = settings.ingest_tls()
         self.admin_address = settings.admin_address()
-        declared_indexes(settings.field_indexes)
+        self._field_indexes = declared_indexes(settings.field_indexes)
         self._settings = settings
         self._more_metrics = more_metrics
         self.address = settings.listen
@@ -126,7 +126,7 @@ class Aggregator:
                 http = await stack.enter_async_context(ObservabilityServer(settings.http_listen, registry, checks))
                 self.http_port = http.port
             ledger = await self._open_ledger(stack)
-            parts = _Parts(ledger, settings)
+            parts = _Parts(ledger, settings, self._field_indexes)
             await self._load(parts)
             await parts.keeper.mend()
             self._parts = parts
@@ -289,13 +289,16 @@ class Aggregator:
 class _Parts:
     """The parts of one run, joined: what the ledger commits is applied to the view, then published to watches."""
 
-    def __init__(self, ledger: MemoryLedger | LmdbLedger, settings: AggregatorSettings) -> None:
+    def __init__(
+        self,
+        ledger: MemoryLedger | LmdbLedger,
+        settings: AggregatorSettings,
+        field_indexes: Iterable[DeclaredIndex],
+    ) -> None:
         self.ledger = ledger
         self.view = MergedView()
         self.hub = WatchHub(ledger, self.view.types, max_watches=settings.max_watches)
-        self.field_indexes = FieldIndexKeeper(
-            self.view.indexer, declared_indexes(settings.field_indexes), settings.state_directory
-        )
+        self.field_indexes = FieldIndexKeeper(self.view.indexer, field_indexes, settings.state_directory)
         self.inventory = InventoryServicer(self.view, ledger, self.hub, field_indexes=self.field_indexes)
         self.keeper = LedgerKeeper(ledger)
         self.lifecycle = ClusterLifecycle(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from federator.api.key import ObjectKey
+from federator.client.selection import comma_list
 from federator.errors import InvalidInput
 
 _KEY_SLASHES = 4
@@ -32,6 +33,19 @@ class Query(NamedTuple):
     name: str = ""
     labels: str = ""
     fields: str = ""
+
+
+def query_of_options(
+    *, clusters: str, cluster_selector: str, all_namespaces: bool, namespace: str, selector: str, field_selector: str
+) -> Query:
+    """Returns what the options that choose objects ask for (`federator.cli.options`), of no type yet."""
+    return Query(
+        clusters=tuple(comma_list(clusters)),
+        cluster_labels=cluster_selector,
+        namespace="" if all_namespaces else namespace,
+        labels=selector,
+        fields=field_selector,
+    )
 
 
 def parse_queries(arguments: Sequence[str], scope: Query) -> list[Query]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from federator.cli.arguments import Query, parse_queries
+from federator.cli.arguments import Query, parse_queries, query_of_options
 from federator.cli.command import run_command
 from federator.cli.freshness import freshness_warnings
 from federator.cli.messages import counted, note, say, warn
@@ -28,11 +28,9 @@ from federator.cli.options import (
 )
 from federator.cli.output.documents import manifest, to_json
 from federator.cli.output.patch import lines
-from federator.cli.output.table import Table
-from federator.cli.past import gap_document, gap_text, span, timestamp
+from federator.cli.past import gap_document, gap_text, span, timestamp, write_with_details
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import ChangesResult, InventoryClient, Moment, ObjectChange, aconnect
-from federator.client.selection import comma_list
 from federator.wire.tls import all_or_none
 
 _COLUMNS = ("EVENT", "CLUSTER", "TYPE", "NAMESPACE", "NAME", "TIME", "VERSIONS", "REVISION")
@@ -79,12 +77,13 @@ def changes(
     there any more, by its state at both ends. VERSIONS is how often it changed in between.
     """
     require_format(output, "json", "jsonl")
-    scope = Query(
-        clusters=tuple(comma_list(clusters)),
-        namespace="" if all_namespaces else namespace,
-        labels=selector,
-        fields=field_selector,
-        cluster_labels=cluster_selector,
+    scope = query_of_options(
+        clusters=clusters,
+        cluster_selector=cluster_selector,
+        all_namespaces=all_namespaces,
+        namespace=namespace,
+        selector=selector,
+        field_selector=field_selector,
     )
     (query,) = parse_queries([argument], scope)
     asked = _Asked(
@@ -119,11 +118,8 @@ async def _changes(client: InventoryClient, asked: _Asked, output: str, *, show_
 
 
 def _write_table(found: ChangesResult, *, show_header: bool) -> None:
-    written = Table(_COLUMNS, show_header=show_header).text(map(_row, found.changes)).splitlines()
-    below: list[list[str]] = [[]] if show_header else []
-    below += [lines(change.operations()) for change in found.changes]
-    for line, more in zip(written, below, strict=False):
-        sys.stdout.write("".join(f"{each}\n" for each in (line, *(f"  {one}" for one in more))))
+    details = [lines(change.operations()) for change in found.changes]
+    write_with_details(_COLUMNS, [_row(change) for change in found.changes], details, show_header=show_header)
 
 
 def _row(change: ObjectChange) -> tuple[str, ...]:

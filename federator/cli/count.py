@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from federator.cli.arguments import Query, parse_queries
+from federator.cli.arguments import Query, parse_queries, query_of_options
 from federator.cli.command import run_command
 from federator.cli.freshness import freshness_warnings
 from federator.cli.messages import counted, note, say, warn
@@ -42,7 +42,6 @@ from federator.client import (
     Moment,
     aconnect,
 )
-from federator.client.selection import comma_list
 from federator.wire.tls import all_or_none
 
 _COMMA = re.compile(r"(?<!\\),")
@@ -105,12 +104,13 @@ def count(
     on stderr.
     """
     require_format(output, "table", "json", "csv")
-    scope = Query(
-        clusters=tuple(comma_list(clusters)),
-        cluster_labels=cluster_selector,
-        namespace="" if all_namespaces else namespace,
-        labels=selector,
-        fields=field_selector,
+    scope = query_of_options(
+        clusters=clusters,
+        cluster_selector=cluster_selector,
+        all_namespaces=all_namespaces,
+        namespace=namespace,
+        selector=selector,
+        field_selector=field_selector,
     )
     (query,) = parse_queries([argument], scope)
     group_by = [term.strip() for term in _COMMA.split(by) if term.strip()]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from federator.cli.arguments import GRAMMAR, Query, parse_queries
+from federator.cli.arguments import GRAMMAR, Query, parse_queries, query_of_options
 from federator.cli.command import run_command
 from federator.cli.following import write_changes
 from federator.cli.listing import Listed, require_names, say_what_is_missing, say_when, write_list
@@ -33,7 +33,6 @@ from federator.cli.output.writer import ObjectWriter
 from federator.cli.sorting import SORTS, parse_sort
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import InventoryClient, aconnect
-from federator.client.selection import comma_list
 from federator.errors import InvalidInput
 from federator.wire.tls import all_or_none
 
@@ -89,12 +88,13 @@ def get(
     stderr. A KEY is what `-o name` prints.
     """
     require_format(output, "wide", *_FORMATS)
-    scope = Query(
-        clusters=tuple(comma_list(clusters)),
-        cluster_labels=cluster_selector,
-        namespace="" if all_namespaces else namespace,
-        labels=selector,
-        fields=field_selector,
+    scope = query_of_options(
+        clusters=clusters,
+        cluster_selector=cluster_selector,
+        all_namespaces=all_namespaces,
+        namespace=namespace,
+        selector=selector,
+        field_selector=field_selector,
     )
     queries = parse_queries(arguments, scope)
     follow = watch or watch_only

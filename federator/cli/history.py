@@ -17,8 +17,7 @@ from federator.cli.moment import parse_moment
 from federator.cli.options import DEFAULT_SERVER, NoHeaders, Server, require_format, short_value
 from federator.cli.output.documents import manifest, to_json
 from federator.cli.output.patch import lines, summary
-from federator.cli.output.table import Table
-from federator.cli.past import gap_document, gap_text, span, timestamp
+from federator.cli.past import gap_document, gap_text, span, timestamp, write_with_details
 from federator.cli.tls import AggregatorCA, CertificateFile, PrivateKeyFile
 from federator.client import Gap, HistoryResult, InventoryClient, ObjectVersion, aconnect
 from federator.errors import InvalidInput
@@ -132,18 +131,16 @@ def _write_table(found: HistoryResult, *, patches: bool, show_header: bool) -> N
     cluster_id = found.freshness.cluster_id
     former = iter(found.versions[1:])
     rows: list[tuple[str, ...]] = []
-    below: list[list[str]] = [[]] if show_header else []
+    details: list[list[str]] = []
     for entry in found.entries:
         if isinstance(entry, Gap):
             rows.append(("- gap", span(entry), entry.state, gap_text(entry, cluster_id)))
-            below.append([])
+            details.append([])
             continue
         before = next(former, None)
         rows.append((str(entry.revision), timestamp(entry.time), entry.type, _fields(entry, before)))
-        below.append(lines(entry.operations()) if patches else [])
-    written = Table(_COLUMNS, show_header=show_header).text(rows).splitlines()
-    for line, more in zip(written, below, strict=False):
-        sys.stdout.write("".join(f"{each}\n" for each in (line, *(f"  {one}" for one in more))))
+        details.append(lines(entry.operations()) if patches else [])
+    write_with_details(_COLUMNS, rows, details, show_header=show_header)
 
 
 def _fields(version: ObjectVersion, before: ObjectVersion | None) -> str:

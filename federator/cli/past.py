@@ -1,10 +1,13 @@
-"""The past for people: times, and the gaps in what is known of it."""
+"""The past for people: times, the gaps in what is known of it, and tables with what changed below each row."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from federator.api.cluster import ClusterState
+from federator.cli.output.table import Table
 from federator.client import Gap
 
 
@@ -29,6 +32,16 @@ def gap_text(gap: Gap, cluster_id: str) -> str:
     what = "could not be followed whole" if gap.state is ClusterState.LIVE else f"{lasts} not live"
     reason = f" ({gap.reason})" if gap.reason else ""
     return f"{cluster_id} {what}{reason}: changes inside are known only by their result"
+
+
+def write_with_details(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], details: Sequence[Sequence[str]], *, show_header: bool
+) -> None:
+    """Writes a table to stdout, with lines of its own, indented, below each row."""
+    written = Table(columns, show_header=show_header).text(rows).splitlines()
+    below = [[], *details] if show_header else details
+    for line, more in zip(written, below, strict=False):
+        sys.stdout.write("".join(f"{each}\n" for each in (line, *(f"  {one}" for one in more))))
 
 
 def gap_document(gap: Gap) -> dict[str, object]:

@@ -184,9 +184,9 @@ class FieldIndexes:
         index = self.find(format_field_path(path)) if self._indexes else None
         return index if index is not None and all(map(index.covers, resources)) else None
 
-    def ready(self) -> tuple[str, ...]:
-        """The paths of the indexes that answer, as text."""
-        return tuple(index.name for index in self if index.state is IndexState.READY)
+    def answering(self, resources: frozenset[GroupResource]) -> tuple[str, ...]:
+        """The paths, as text, of the indexes that answer for some types."""
+        return tuple(index.name for index in self if self.answers(index.path, resources))
 
     def put(self, row: int, entry: ObjectEntry, bodies: BodyCodec) -> None:
         """Takes in an object, in place of what its row had."""

@@ -9,7 +9,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,6 @@ from federator.aggregator.merge.postings import Postings
 from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME, Selection
 from federator.aggregator.merge.texts import Texts
-from federator.aggregator.merge.values import sort_key
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
@@ -546,7 +545,7 @@ class MergedIndexer:
         if row not in self._rows or self._ledger is None:
             return None
         try:
-            return self._ledger.entry(self._row_revisions.items[row])
+            return self._ledger.entry(self.revision_of(row))
         except LedgerCorrupt:
             return None
 
@@ -595,6 +594,10 @@ class MergedIndexer:
         """Returns the revisions at which rows took their states."""
         return self._row_revisions.view()[rows]
 
+    def revision_of(self, row: int) -> int:
+        """Returns the revision at which a row took its state."""
+        return self._row_revisions.items[row]
+
     def created(self, rows: Rows) -> NDArray[np.int64]:
         """Returns when objects were created, seconds since 1970; 0 where that is not known."""
         return self._row_created.view()[rows].astype(np.int64)
@@ -602,7 +605,7 @@ class MergedIndexer:
     def unchanged_since(self, rows: BitMap, revision: int) -> BitMap:
         """Returns those of some rows whose objects are what they were at a revision."""
         numbers = row_numbers(rows)
-        return BitMap(array("I", numbers[self.revisions(numbers) <= revision].tobytes()))
+        return _bitmap(numbers[self.revisions(numbers) <= revision])
 
     def column(self, axis: Axis) -> Column:
         """Returns what all rows have on an axis. CREATED is no such axis: see `created`."""
@@ -627,7 +630,7 @@ class MergedIndexer:
         """Returns where each row's value stands among all; equal values have equal ranks.
 
         Args:
-            axis: the property.
+            axis: the property; but for FIELD, whose values whoever asks has to rank (see `column`).
             descending: the largest value first.
             rows: of which rows; None for all, by row number.
 
@@ -644,11 +647,13 @@ class MergedIndexer:
                 is_none = ranks == 0
             case AxisKind.CLUSTER | AxisKind.TYPE:
                 by_partition, texts = self._partition_codes(axis.kind)
-                ranks = _ranks(texts, str)[by_partition][self._partition_numbers.view()[at]]
+                ranks = _ranks(texts)[by_partition][self._partition_numbers.view()[at]]
+            case AxisKind.FIELD:
+                raise ValueError(f"what the values of {axis} mean, and so how they are ranked, is not known here")
             case _:
                 codes, values, _ = self.column(axis)
                 codes = codes[at]
-                ranks, is_none = _ranks(values, sort_key if axis.kind is AxisKind.FIELD else str)[codes], codes == 0
+                ranks, is_none = _ranks(values)[codes], codes == 0
         ranks = np.uint32(LAST - 1) - ranks if descending else ranks.copy()
         if is_none is not None:
             ranks[is_none] = LAST
@@ -680,8 +685,7 @@ class MergedIndexer:
             numbers = row_numbers(rows)
             return numbers.compress(is_wanted[names[numbers]])
         # Most rows: then the whole column is looked through, which is not in leaps.
-        found = BitMap(array("I", np.flatnonzero(is_wanted[names]).astype(np.uint32).tobytes()))
-        return row_numbers(found & rows)
+        return row_numbers(_bitmap(np.flatnonzero(is_wanted[names]).astype(np.uint32)) & rows)
 
     def settling(self) -> Iterator[None]:
         """Brings the order of names up to date bit by bit, so that `ranks` need not do it at once."""
@@ -811,7 +815,7 @@ class MergedIndexer:
         if number is None:
             return BitMap()
         rows = np.nonzero(self._row_names.view()[: self._end] == number)[0].astype(np.uint32)
-        return BitMap(array("I", rows.tobytes())) & self._rows  # a free row's column says what it was
+        return _bitmap(rows) & self._rows  # a free row's column says what it was
 
     def _by_label(self, requirement: LabelRequirement, wanted: list[BitMap], unwanted: list[BitMap]) -> None:
         values = self._label_values.get(requirement.key) or Postings()
@@ -888,16 +892,16 @@ def _read_anew(entry: ObjectEntry, ledger: Ledger) -> IndexedState:
         return entry.indexed
 
 
-def _ranks(values: Sequence[str], key_of: Callable[[str], Any]) -> Codes:
-    """By code, the place of a value among all; equal keys have equal ranks."""
-    keys = [key_of(value) for value in values[1:]]
+def _ranks(values: Sequence[str]) -> Codes:
+    """By code, the place of a value among all."""
     ranks = np.zeros(len(values), np.uint32)
-    rank, before = -1, None
-    for at in sorted(range(len(keys)), key=keys.__getitem__):
-        if keys[at] != before:
-            rank, before = rank + 1, keys[at]
-        ranks[at + 1] = rank
+    order = sorted(range(1, len(values)), key=values.__getitem__)
+    ranks[order] = np.arange(len(order), dtype=np.uint32)
     return ranks
+
+
+def _bitmap(numbers: Rows) -> BitMap:
+    return BitMap(array("I", numbers.tobytes()))  # several times as fast as from numpy's own
 
 
 def row_numbers(rows: BitMap) -> Rows:

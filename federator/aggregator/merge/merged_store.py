@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 from pyroaring import BitMap
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -158,7 +157,7 @@ class MergedStore:
         ]
 
     def _entry_of(self, row: int) -> ObjectEntry:
-        return self._entry(int(self.indexer.revisions(np.array([row], np.uint32))[0]))
+        return self._entry(self.indexer.revision_of(row))
 
     def _entry(self, revision: int) -> ObjectEntry:
         entry = self._ledger.entry(revision)

@@ -190,14 +190,6 @@ class NameTable:
         is_lowest[self._order[-wanted:] if descending else self._order[:wanted]] = True
         return is_lowest
 
-    def rank_of(self, name: str) -> float:
-        """Where a name that need not be there stands among the ranks: a rank, or half one more than that before it."""
-        self.ranks()
-        encoded = name.encode("utf-8", "surrogatepass")
-        place = self._place(self._order, encoded, 0)
-        is_there = place < len(self._order) and self._encoded(int(self._order[place])) == encoded
-        return place if is_there else place - 0.5
-
     @property
     def unsettled(self) -> int:
         """Names that the order does not have yet."""

@@ -12,13 +12,13 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.cluster_labels import LabelledClusters
 from federator.aggregator.merge.merged_indexer import MergedIndexer
 from federator.aggregator.merge.merged_view import MergedView
-from federator.aggregator.merge.values import sort_key
 from federator.aggregator.query.aggregate_question import AggregateQuestion, PropertyKind
 from federator.aggregator.query.budget import Budget
 from federator.aggregator.query.grouping import MAX_GROUPS, group
 from federator.aggregator.query.measures import Measured, counted, measure, measure_times
 from federator.aggregator.query.reading import Need, Reading, is_of_times, need_of
 from federator.aggregator.query.snapshot import Snapshot
+from federator.aggregator.query.values import sort_key
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
 from federator.errors import QueryTooCostly

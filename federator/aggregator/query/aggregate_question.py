@@ -29,7 +29,7 @@ class Function(Enum):
     SUM = "sum"
     """Of numbers and quantities; where a group has none of these, of durations."""
     MIN = "min"
-    """Smallest value, in the order of `federator.aggregator.merge.values`."""
+    """Smallest value, in the order of `federator.aggregator.query.values`."""
     MAX = "max"
     """Largest value, in the same order."""
     DISTINCT = "distinct"

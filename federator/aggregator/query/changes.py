@@ -14,8 +14,7 @@ from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import Budget
 from federator.aggregator.query.gaps import Gap, gaps_of
-from federator.aggregator.query.history import raw_body
-from federator.aggregator.query.object_state import ObjectState
+from federator.aggregator.query.object_state import ObjectState, raw_body
 from federator.aggregator.query.patch import Patches
 from federator.api.cluster import ClusterID
 from federator.errors import CursorExpired, InvalidInput, RevisionExpired
@@ -115,7 +114,6 @@ class Changes:
         self._types = types
         self._patches = patches
         self._budget = budget
-        self._clusters: dict[ClusterID, bool] = {}
 
     async def changes(self) -> AsyncGenerator[Change, None]:
         """Yields the changes.
@@ -179,13 +177,7 @@ class Changes:
         return chains
 
     def _is_asked(self, entry: ObjectEntry) -> bool:
-        selection, key = self._question.selection, entry.key
-        if key.group_resource not in selection.resources or selection.name not in {"", key.name}:
-            return False
-        is_asked = self._clusters.get(key.cluster_id)
-        if is_asked is None:
-            is_asked = self._clusters[key.cluster_id] = selection.has_cluster(key.cluster_id)
-        return is_asked and selection.matches_key(key) and self._question.scope.allows(key)
+        return self._question.selection.matches_key(entry.key) and self._question.scope.allows(entry.key)
 
     async def _change(self, newest: ObjectEntry, chain: _Chain) -> Change | None:
         """What became of an object; None where that is nothing."""

@@ -11,11 +11,10 @@ from federator.aggregator.ledger.records import EntryType, ObjectEntry
 from federator.aggregator.merge.resource_types import ResourceTypes
 from federator.aggregator.query.budget import Budget
 from federator.aggregator.query.gaps import Gap, gaps_of
-from federator.aggregator.query.object_state import ObjectState
+from federator.aggregator.query.object_state import ObjectState, raw_body
 from federator.aggregator.query.patch import Patches
 from federator.api.key import ObjectKey
 from federator.errors import InvalidInput, LedgerCorrupt, RevisionExpired
-from federator.wire.body import BodyCodec
 
 DEFAULT_LIMIT = 100
 """Versions in one answer where nothing is asked for."""
@@ -165,11 +164,3 @@ class History:
         if self._question.with_objects and shown is not None:
             state = ObjectState(shown, self._ledger.bodies, self._types)
         return Version(entry, patch, state)
-
-
-def raw_body(entry: ObjectEntry, bodies: BodyCodec) -> bytes:
-    """The JSON of a state; empty where it cannot be decompressed."""
-    try:
-        return bodies.decode(entry.body)
-    except InvalidInput:
-        return b""

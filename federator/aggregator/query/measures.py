@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.aggregator.merge.values import (
+from federator.aggregator.query.aggregate_question import Function
+from federator.aggregator.query.budget import Budget
+from federator.aggregator.query.grouping import Grouping, distinct
+from federator.aggregator.query.value_column import SPREAD_BYTES, ValueColumn
+from federator.aggregator.query.values import (
     NANOSECONDS,
     Amount,
     Kind,
@@ -21,10 +25,6 @@ from federator.aggregator.merge.values import (
     read_value,
     to_float,
 )
-from federator.aggregator.query.aggregate_question import Function
-from federator.aggregator.query.budget import Budget
-from federator.aggregator.query.grouping import Grouping, distinct
-from federator.aggregator.query.value_column import SPREAD_BYTES, ValueColumn
 
 _STEP = 256
 """Values looked at between two looks at the clock: some 300 µs."""

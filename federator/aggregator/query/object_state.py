@@ -131,11 +131,11 @@ class ObjectState:
     @property
     def _indexed(self) -> IndexedState:
         indexed = self._entry.indexed
-        return read_indexed_state(_raw(self._entry, self._bodies)) if indexed.created == UNREAD else indexed
+        return read_indexed_state(raw_body(self._entry, self._bodies)) if indexed.created == UNREAD else indexed
 
     def _encode(self) -> bytes:
         entry, key = self._entry, self._entry.key
-        body = _raw(entry, self._bodies)
+        body = raw_body(entry, self._bodies)
         self._body_size = len(body)
         kind = self._types.kind(key.cluster_id, key.group_resource)
         # The body last, so that it can be read where it stands.
@@ -171,8 +171,9 @@ def _head(cluster_id: ClusterID, group: str, api_version: str, resource: str, ki
     ).SerializeToString()
 
 
-def _raw(entry: ObjectEntry, bodies: BodyCodec) -> bytes:
+def raw_body(entry: ObjectEntry, bodies: BodyCodec) -> bytes:
+    """The JSON of a state; empty where it cannot be decompressed, as the merged Indexer sees it."""
     try:
         return bodies.decode(entry.body)
     except InvalidInput:
-        return b""  # as the merged Indexer sees it
+        return b""

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from federator.aggregator.merge.axis import Axis, AxisKind
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME
-from federator.aggregator.merge.values import sort_key
 from federator.aggregator.query.object_state import ObjectState
+from federator.aggregator.query.values import sort_key
 from federator.api.field_path import FieldPath, format_field_path, parse_field_path
 from federator.errors import InvalidInput
 

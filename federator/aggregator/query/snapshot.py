@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 import msgspec
 from pyroaring import BitMap
@@ -23,19 +22,6 @@ SLICE = 64
 
 STATE_BYTES = 2048
 """Counted for a past state that is kept: an entry with its body as stored."""
-
-
-class Recent(Protocol):
-    """Knows what the newest changes replaced, without reading the ledger (`merge.recent_changes`)."""
-
-    @property
-    def floor(self) -> int:
-        """Oldest revision after which it knows all changes."""
-        ...
-
-    def replaced_after(self, revision: int) -> Sequence[int]:
-        """Revisions of the states that changes after a revision replaced; 0 where there was none."""
-        ...
 
 
 class Snapshot(msgspec.Struct):
@@ -65,7 +51,6 @@ class Snapshot(msgspec.Struct):
 async def take_snapshot(
     view: MergedView,
     ledger: Ledger,
-    recent: Recent,
     selection: Selection,
     scope: Scope,
     revision: int,
@@ -78,9 +63,8 @@ async def take_snapshot(
     returns.
 
     Args:
-        view: the present.
+        view: the present, and what has changed lately.
         ledger: has the history.
-        recent: what has changed lately.
         selection: the question.
         scope: what the asker may see.
         revision: at most the view's.
@@ -97,14 +81,14 @@ async def take_snapshot(
     reached = revision
     scanned_before, scanned_history = budget.scanned, False
     while reached < view.revision:
-        if reached < recent.floor:
+        if reached < view.recent.floor:
             scanned_history = True
             entries = ledger.read(reached, SLICE)
             replaced: Sequence[int] = [e.previous_revision for e in entries if isinstance(e, ObjectEntry)]
             budget.scan(len(entries))
-            reached = entries[-1].revision if entries else recent.floor
+            reached = entries[-1].revision if entries else view.recent.floor
         else:
-            replaced, reached = recent.replaced_after(reached), view.revision
+            replaced, reached = view.recent.replaced_after(reached), view.revision
         # What comes last, and is little, is read in the step of the answer: so there is an end to it.
         await _take(replaced, past, view, ledger, selection, scope, revision, budget)
     rows = view.indexer.select(selection, scope)

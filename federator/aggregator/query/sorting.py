@@ -16,11 +16,11 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.axis import AxisKind, Rows
 from federator.aggregator.merge.merged_indexer import LAST, MergedIndexer, row_numbers
 from federator.aggregator.merge.resource_types import ResourceTypes
-from federator.aggregator.merge.values import sort_key
 from federator.aggregator.query.budget import Budget
 from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.query.order import Order, PlaceKey, Term, place_key
 from federator.aggregator.query.snapshot import Snapshot
+from federator.aggregator.query.values import sort_key
 from federator.api.selector import FieldSelector
 from federator.errors import LedgerCorrupt, RevisionExpired
 
@@ -50,7 +50,6 @@ async def sorted_revisions(
     types: ResourceTypes,
     budget: Budget,
     *,
-    fields: FieldSelector | None = None,
     most: int = 0,
 ) -> Revisions:
     """Returns the revisions of the selected states in an order.
@@ -64,16 +63,15 @@ async def sorted_revisions(
         ledger: has the states.
         types: for decoding them.
         budget: pays for it; the bytes that are returned stay held.
-        fields: what is yet to be looked at of the rows, one by one.
         most: how many are wanted, from the first on; 0 for all.
 
     Raises:
         QueryTooCostly: it takes more than it may.
         RevisionExpired: compaction passed the revision, because nobody held a pin.
     """
-    wanted = most
+    wanted, fields = most, snapshot.unanswered
     if fields:
-        most = 0
+        most = 0  # which rows belong to it is known only when they have been read
     if most and order[0].axis.kind is AxisKind.NAME:
         rows = indexer.smallest(order[0].axis, snapshot.rows, most, descending=order[0].descending)
     else:

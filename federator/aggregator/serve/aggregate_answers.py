@@ -15,13 +15,13 @@ from federator.aggregator.query.aggregate_question import (
     parse_group_by,
     parse_measures,
 )
-from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.measures import Measured
-from federator.aggregator.query.moment import revision_of, selection_as_of
+from federator.aggregator.query.moment import selection_as_of
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.query.snapshot import take_snapshot
 from federator.aggregator.serve.freshness_answers import FreshnessAnswers
-from federator.aggregator.serve.messages import selection_from_proto
+from federator.aggregator.serve.messages import asked_revision, budget_of, selection_from_proto
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
 
@@ -76,26 +76,13 @@ class AggregateAnswers:
             QueryTooCostly: the answer would take more than it may, or have more than 10,000 groups.
         """
         question = self._question(request)
-        budget = Budget(
-            self._limits.lowered(
-                time_ms=request.limits.time_ms,
-                scanned_objects=request.limits.scanned_objects,
-                memory_bytes=request.limits.memory_bytes,
-            )
-        )
-        revision = revision_of(
-            self._ledger,
-            request.at_revision if request.HasField("at_revision") else None,
-            request.at_time_ms if request.HasField("at_time_ms") else None,
-            field="at",
-        )
+        budget = budget_of(self._limits, request.limits)
+        revision = asked_revision(self._ledger, request, "at")
         selection = selection_as_of(question.selection, self._view.cluster_labels, self._ledger, revision)
         question = msgspec.structs.replace(question, selection=selection)
         fresh = self._freshness.asked(selection)
         with self._pins.hold(revision):
-            snapshot = await take_snapshot(
-                self._view, self._ledger, self._view.recent, selection, scope, revision, budget
-            )
+            snapshot = await take_snapshot(self._view, self._ledger, selection, scope, revision, budget)
             found = await aggregate(question, snapshot, self._view, self._ledger, budget)
         if found.left_out:
             fresh = self._freshness.asked(selection)

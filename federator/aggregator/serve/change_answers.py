@@ -10,16 +10,16 @@ from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.changes import Change, Changes, ChangesQuestion
-from federator.aggregator.query.completeness import asked_freshness, require_known_clusters
+from federator.aggregator.query.completeness import require_known_clusters
 from federator.aggregator.query.encoding import EmbeddedField
 from federator.aggregator.query.listing import PAGE_BYTES
-from federator.aggregator.query.moment import revision_of
 from federator.aggregator.query.patch import Patches
 from federator.aggregator.query.pins import Pins
-from federator.aggregator.serve.history_messages import WATCH_EVENT_TYPES, gap_to_proto, lowered
-from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.aggregator.serve.freshness_answers import FreshnessAnswers
+from federator.aggregator.serve.history_messages import WATCH_EVENT_TYPES, gap_to_proto
+from federator.aggregator.serve.messages import asked_revision, budget_of
 from federator.errors import InvalidInput
 from federator.v1 import inventory_pb2
 
@@ -30,13 +30,22 @@ _OBJECT = EmbeddedField(inventory_pb2.ObjectChange, "object")
 class ChangeAnswers:
     """Tells what became of everything selected between two revisions."""
 
-    def __init__(self, view: MergedView, ledger: Ledger, pins: Pins, limits: QueryLimits, patches: Patches) -> None:
-        """Answers from these; arguments as in `HistoryAnswers`."""
+    def __init__(
+        self,
+        view: MergedView,
+        ledger: Ledger,
+        pins: Pins,
+        limits: QueryLimits,
+        patches: Patches,
+        freshness: FreshnessAnswers | None = None,
+    ) -> None:
+        """Answers from these; arguments as in `HistoryAnswers` and `ListAnswers`."""
         self._view = view
         self._ledger = ledger
         self._pins = pins
         self._limits = limits
         self._patches = patches
+        self._freshness = freshness or FreshnessAnswers(view, ledger)
         self._answers: Counter[str] = Counter()
 
     def statistics(self) -> Mapping[str, int]:
@@ -56,7 +65,7 @@ class ChangeAnswers:
         Raises:
             FederatorError: as inventory.proto says of GetChanges; what was yielded before is true.
         """
-        budget = Budget(lowered(self._limits, request.limits))
+        budget = budget_of(self._limits, request.limits)
         require_known_clusters(self._view, selection)
         question = self._question(request, selection, scope)
         with self._pins.hold(question.after_revision):
@@ -72,14 +81,14 @@ class ChangeAnswers:
                         part, size = [], 0
                     part.append(encoded)
                     size += len(encoded)
-            fresh = asked_freshness(self._view, self._ledger.clusters(), selection)
-            gaps = await changes.gaps(tuple(cluster.cluster_id for cluster in fresh))
+            fresh = self._freshness.asked(selection)
+            gaps = await changes.gaps(tuple(cluster.cluster_id for cluster in fresh.clusters))
         summary = inventory_pb2.ChangesSummary(
             after_revision=question.after_revision,
             until_revision=question.until_revision,
             total=changes.total,
-            complete=all(cluster.is_complete for cluster in fresh),
-            clusters=[cluster_freshness_to_proto(cluster, with_types=True) for cluster in fresh],
+            complete=fresh.is_complete,
+            clusters=fresh.messages,
             gaps=[inventory_pb2.ClusterGap(cluster_id=cluster_id, gap=gap_to_proto(gap)) for cluster_id, gap in gaps],
             scan=inventory_pb2.Scan(objects=budget.scanned, history=True),
         )
@@ -93,20 +102,13 @@ class ChangeAnswers:
             raise InvalidInput("after", "", "a revision or a time")
         return ChangesQuestion(
             selection,
-            self._revision(request, "after"),
-            self._revision(request, "until"),
+            asked_revision(self._ledger, request, "after"),
+            asked_revision(self._ledger, request, "until"),
             with_transient=request.with_transient,
             with_patches=request.with_patches,
             limit=request.limit,
             scope=scope,
         )
-
-    def _revision(self, request: inventory_pb2.GetChangesRequest, field: str) -> int:
-        given: dict[str, int | None] = {
-            name: getattr(request, f"{field}_{name}") if request.HasField(f"{field}_{name}") else None  # type: ignore[arg-type]
-            for name in ("revision", "time_ms")
-        }
-        return revision_of(self._ledger, **given, field=field)
 
 
 def _encode(change: Change) -> bytes:

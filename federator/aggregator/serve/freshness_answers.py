@@ -28,13 +28,11 @@ class AskedFreshness(NamedTuple):
         clusters: of each, sorted by ID.
         is_complete: whether an answer lacks nothing.
         messages: the same as messages, with all types.
-        bookmark: the same as encoded fields of a WatchEvent, with the types that lack something.
     """
 
     clusters: tuple[ClusterFreshness, ...]
     is_complete: bool
     messages: Sequence[inventory_pb2.ClusterFreshness]
-    bookmark: bytes
 
 
 class FreshnessAnswers:
@@ -43,45 +41,48 @@ class FreshnessAnswers:
     def __init__(self, view: MergedView, ledger: Ledger) -> None:
         self._view = view
         self._ledger = ledger
-        self._kept: dict[tuple[Selection, bool], AskedFreshness] = {}
+        self._answers: dict[Selection, AskedFreshness] = {}
+        self._bookmarks: dict[Selection, bytes] = {}
         self._version = 0
         self._until = 0.0
 
     def of(self, selection: Selection) -> bytes:
-        """Returns what a bookmark carries.
+        """Returns what a bookmark carries, as encoded fields of a WatchEvent: only types that lack something.
 
         Raises:
             UnknownCluster: a cluster is named that never was a member.
         """
-        return self._find(selection, is_bookmark=True).bookmark
+        self._forget_old()
+        bookmark = self._bookmarks.get(selection)
+        if bookmark is None:
+            asked = asked_freshness(self._view, self._ledger.clusters(), selection)
+            fresh = [cluster_freshness_to_proto(cluster) for cluster in asked]
+            bookmark = self._bookmarks[selection] = inventory_pb2.WatchEvent(freshness=fresh).SerializeToString()
+        return bookmark
 
     def asked(self, selection: Selection) -> AskedFreshness:
-        """Returns what an answer carries; its `bookmark` is empty.
+        """Returns what an answer carries.
 
         Raises:
             UnknownCluster: a cluster is named that never was a member.
         """
-        return self._find(selection, is_bookmark=False)
+        self._forget_old()
+        found = self._answers.get(selection)
+        if found is None:
+            clusters = asked_freshness(self._view, self._ledger.clusters(), selection)
+            messages = [cluster_freshness_to_proto(cluster, with_types=True) for cluster in clusters]
+            is_complete = all(cluster.is_complete for cluster in clusters)
+            found = self._answers[selection] = AskedFreshness(clusters, is_complete, messages)
+        return found
 
     def forget(self) -> None:
         """Lets what is asked next be of now: the asker knows of something that has happened."""
-        self._kept.clear()
+        self._answers.clear()
+        self._bookmarks.clear()
 
-    def _find(self, selection: Selection, *, is_bookmark: bool) -> AskedFreshness:
+    def _forget_old(self) -> None:
         now, version = asyncio.get_running_loop().time(), self._view.freshness.version
-        if now >= self._until or self._version != version or len(self._kept) >= _MAX_KEPT:
-            self._kept.clear()
+        is_full = len(self._answers) + len(self._bookmarks) >= _MAX_KEPT
+        if now >= self._until or self._version != version or is_full:
+            self.forget()
             self._version, self._until = version, now + MAX_AGE
-        found = self._kept.get((selection, is_bookmark))
-        if found is None:
-            found = self._kept[selection, is_bookmark] = self._ask(selection, is_bookmark=is_bookmark)
-        return found
-
-    def _ask(self, selection: Selection, *, is_bookmark: bool) -> AskedFreshness:
-        clusters = asked_freshness(self._view, self._ledger.clusters(), selection)
-        is_complete = all(cluster.is_complete for cluster in clusters)
-        messages = [cluster_freshness_to_proto(cluster, with_types=not is_bookmark) for cluster in clusters]
-        if is_bookmark:
-            bookmark = inventory_pb2.WatchEvent(freshness=messages).SerializeToString()
-            return AskedFreshness(clusters, is_complete, (), bookmark)
-        return AskedFreshness(clusters, is_complete, messages, b"")

@@ -8,15 +8,15 @@ from contextlib import aclosing
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.scope import EVERYTHING, Scope
-from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.completeness import cluster_freshness
 from federator.aggregator.query.gaps import Gap
 from federator.aggregator.query.history import History, HistoryQuestion, Version
 from federator.aggregator.query.listing import PAGE_BYTES
 from federator.aggregator.query.patch import Patches
 from federator.aggregator.query.pins import Pins
-from federator.aggregator.serve.history_messages import WATCH_EVENT_TYPES, gap_to_proto, lowered
-from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.aggregator.serve.history_messages import WATCH_EVENT_TYPES, gap_to_proto
+from federator.aggregator.serve.messages import budget_of, cluster_freshness_to_proto
 from federator.aggregator.serve.one_object import key_with_history
 from federator.v1 import inventory_pb2
 
@@ -48,7 +48,7 @@ class HistoryAnswers:
         Raises:
             FederatorError: as inventory.proto says of GetHistory; what was yielded before is true.
         """
-        budget = Budget(lowered(self._limits, request.limits))
+        budget = budget_of(self._limits, request.limits)
         key, selection = key_with_history(self._view, self._ledger, request, scope)
         question = HistoryQuestion(
             key, request.before_revision, request.since_ms, request.limit, with_objects=request.with_objects

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from federator.aggregator.ledger.records import EntryType
-from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.gaps import Gap
 from federator.v1 import inventory_pb2
 from federator.wire.resource_type import cluster_state_to_proto
@@ -14,15 +13,6 @@ WATCH_EVENT_TYPES = {
     EntryType.DELETED: inventory_pb2.WATCH_EVENT_TYPE_DELETED,
 }
 """What happened to an object, as messages say it."""
-
-
-def lowered(limits: QueryLimits, asked: inventory_pb2.Limits) -> QueryLimits:
-    """Returns the limits of an answer, as far as a request lowers them.
-
-    Raises:
-        InvalidInput: it asks for more than is allowed.
-    """
-    return limits.lowered(time_ms=asked.time_ms, scanned_objects=asked.scanned_objects, memory_bytes=asked.memory_bytes)
 
 
 def gap_to_proto(gap: Gap) -> inventory_pb2.HistoryGap:

@@ -103,12 +103,10 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         self._gate = FreshnessGate(view.freshness, view.types)
         self._freshness_answers = FreshnessAnswers(view, ledger)
         patches = Patches()
-        self._lists = ListAnswers(
-            view, ledger, view.recent, self._pins, limits=limits, freshness=self._freshness_answers
-        )
+        self._lists = ListAnswers(view, ledger, self._pins, limits=limits, freshness=self._freshness_answers)
         self._aggregates = AggregateAnswers(view, ledger, self._pins, limits, self._freshness_answers)
         self._histories = HistoryAnswers(view, ledger, self._pins, limits, patches)
-        self._changes = ChangeAnswers(view, ledger, self._pins, limits, patches)
+        self._changes = ChangeAnswers(view, ledger, self._pins, limits, patches, self._freshness_answers)
         self._answers: Counter[str] = Counter()
 
     @property

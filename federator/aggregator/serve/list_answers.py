@@ -24,12 +24,10 @@ from federator.aggregator.query.order import BY_KEY, Order, parse_order
 from federator.aggregator.query.page_cache import ListKey, PageCache, SortedList
 from federator.aggregator.query.page_token import PageTokenCodec, Place, binding
 from federator.aggregator.query.pins import Pins
-from federator.aggregator.query.snapshot import Recent, Snapshot, take_snapshot
+from federator.aggregator.query.snapshot import Snapshot, take_snapshot
 from federator.aggregator.query.sorting import PlaceReader, sorted_revisions
 from federator.aggregator.serve.freshness_answers import AskedFreshness, FreshnessAnswers
-from federator.aggregator.serve.messages import selection_from_proto
-from federator.api.field_path import parse_field_path
-from federator.api.selector import FieldSelector
+from federator.aggregator.serve.messages import budget_of, selection_from_proto
 from federator.errors import InvalidInput, PageTokenExpired, RevisionExpired
 from federator.v1 import inventory_pb2
 
@@ -86,7 +84,6 @@ class ListAnswers:
         self,
         view: MergedView,
         ledger: Ledger,
-        recent: Recent,
         pins: Pins,
         *,
         limits: QueryLimits | None = None,
@@ -98,7 +95,6 @@ class ListAnswers:
         Args:
             view: the merged view.
             ledger: history and bodies.
-            recent: what has changed lately.
             pins: keep what is being read from being compacted.
             limits: what one answer may take.
             freshness: what answers say of it; shared by all that say it.
@@ -106,7 +102,6 @@ class ListAnswers:
         """
         self._view = view
         self._ledger = ledger
-        self._recent = recent
         self._pins = pins
         self._limits = limits or QueryLimits()
         self._freshness = freshness or FreshnessAnswers(view, ledger)
@@ -144,8 +139,7 @@ class ListAnswers:
         """
         question = self._question(request)
         require_known_clusters(self._view, question.selection)
-        limits = {descriptor.name: value for descriptor, value in request.limits.ListFields()}
-        budget = Budget(self._limits.lowered(**limits))
+        budget = budget_of(self._limits, request.limits)
         for _ in self._view.indexer.settling():
             await budget.turn()
         revision = question.place.revision if question.place else self._revision_of(request)
@@ -193,9 +187,7 @@ class ListAnswers:
 
     def _order(self, order_by: str, selection: Selection) -> Order:
         """Reads the order, as field indexes are now: one may be dropped while a list waits."""
-        fields, resources = self._view.indexer.fields, selection.resources
-        answering = [name for name in fields.ready() if fields.answers(parse_field_path(name), resources)]
-        return parse_order(order_by, answering)
+        return parse_order(order_by, self._view.indexer.fields.answering(selection.resources))
 
     def _revision_of(self, request: inventory_pb2.ListRequest) -> int:
         match request.WhichOneof("at"):
@@ -216,14 +208,11 @@ class ListAnswers:
             total = len(kept.revisions)
             fresh = self._freshness.asked(question.selection)
         else:
-            snapshot = await take_snapshot(
-                self._view, self._ledger, self._recent, question.selection, scope, revision, budget
-            )
+            snapshot = await take_snapshot(self._view, self._ledger, question.selection, scope, revision, budget)
             fresh = self._freshness.asked(question.selection)
             total = len(snapshot.rows) + len(snapshot.past)
-            fields = self._view.indexer.unanswered(question.selection)
-            kept = await self._sorted(question, snapshot, fields, budget)
-            if fields:
+            kept = await self._sorted(question, snapshot, budget)
+            if snapshot.unanswered:
                 total = len(kept.revisions)
         if question.count_only:
             return _Page(kept, total, 0, 0, fresh)
@@ -236,14 +225,12 @@ class ListAnswers:
             self._cache.forget(key)
         return _Page(kept, total, start, end, fresh)
 
-    async def _sorted(
-        self, question: _Question, snapshot: Snapshot, fields: FieldSelector, budget: Budget
-    ) -> SortedList:
+    async def _sorted(self, question: _Question, snapshot: Snapshot, budget: Budget) -> SortedList:
         """Sorts what is selected: of a first page only that page, unless all has to be read to find out what it has."""
         revisions = np.empty(0, np.uint64)
-        if fields or not question.count_only:
+        if snapshot.unanswered or not question.count_only:
             most = 0
-            if not (fields or question.place):
+            if not (snapshot.unanswered or question.place):
                 most = min(filter(None, (question.page_size, question.limit)), default=0)
             revisions = await sorted_revisions(
                 snapshot,
@@ -252,7 +239,6 @@ class ListAnswers:
                 self._ledger,
                 self._view.types,
                 budget,
-                fields=fields,
                 most=most,
             )
         return SortedList(revisions, budget.scanned, snapshot.scanned_history)

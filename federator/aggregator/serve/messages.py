@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterEntry, ClusterRecord
 from federator.aggregator.merge.cluster_labels import UNLABELLED
 from federator.aggregator.merge.field_indexes import FieldIndex, IndexState
@@ -11,6 +12,8 @@ from federator.aggregator.merge.freshness import ClusterFreshness, TypeFreshness
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.resource_types import ServedType
 from federator.aggregator.merge.selection import Selection
+from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.moment import revision_of
 from federator.api.cluster import ClusterState, TypeState
 from federator.api.key import ObjectKey
 from federator.api.selector import ClusterSelector, FieldSelector, LabelSelector
@@ -57,6 +60,33 @@ def checked_uid(field: str, given: str) -> str:
     if len(given) > MAX_UID or not given.isprintable() or " " in given:
         raise InvalidInput(field, given[:MAX_UID], f"at most {MAX_UID} printable characters without white space")
     return given
+
+
+def asked_revision(
+    ledger: Ledger, request: inventory_pb2.AggregateRequest | inventory_pb2.GetChangesRequest, field: str
+) -> int:
+    """Returns the revision that a request means by `<field>_revision` or `<field>_time_ms`; without, the newest.
+
+    Raises:
+        InvalidInput: it is yet to come.
+        RevisionExpired: history does not reach back to it.
+    """
+    given: dict[str, int | None] = {
+        name: getattr(request, f"{field}_{name}") if request.HasField(f"{field}_{name}") else None  # type: ignore[arg-type]
+        for name in ("revision", "time_ms")
+    }
+    return revision_of(ledger, **given, field=field)
+
+
+def budget_of(limits: QueryLimits, asked: inventory_pb2.Limits) -> Budget:
+    """Returns the budget of an answer whose request may lower some of the limits.
+
+    Raises:
+        InvalidInput: it asks for more than is allowed.
+    """
+    return Budget(
+        limits.lowered(time_ms=asked.time_ms, scanned_objects=asked.scanned_objects, memory_bytes=asked.memory_bytes)
+    )
 
 
 def checked_name(field: str, given: str) -> str:

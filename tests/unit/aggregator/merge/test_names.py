@@ -70,18 +70,6 @@ def test_a_filled_table_is_as_one_that_was_filled_one_by_one(loaded: list[str], 
     assert len(table) == len(set(more))
 
 
-@given(st.sets(texts, max_size=20), texts)
-def test_a_name_that_is_not_there_has_its_place_between_those_that_are(present: set[str], wanted: str) -> None:
-    table = NameTable(SEED)
-    numbers = {name: table.use(name) for name in present}
-    ranks = {name: float(table.ranks()[number]) for name, number in numbers.items()}
-    place = table.rank_of(wanted)
-    assert {name for name in present if ranks[name] < place} == {
-        name for name in present if _encoded(name) < _encoded(wanted)
-    }
-    assert (place in ranks.values()) is (wanted in present)
-
-
 def test_names_that_left_give_their_room_back() -> None:
     table = NameTable(SEED)
     numbers = [table.use(f"a-name-of-some-length-{number}") for number in range(30_000)]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federator.aggregator.merge.recent_changes import RecentChanges
-from federator.aggregator.merge.values import NANOSECONDS, Kind, read_value, sort_key
 from federator.aggregator.query.pins import Pins
+from federator.aggregator.query.values import NANOSECONDS, Kind, read_value, sort_key
 from federator.aggregator.serve.aggregate_answers import AggregateAnswers
 from federator.api.field_path import parse_field_path
 from federator.v1 import inventory_pb2

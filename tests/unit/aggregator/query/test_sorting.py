@@ -54,12 +54,14 @@ async def _sorted(
     revision: int | None = None,
     *,
     budget: Budget | None = None,
+    fields: FieldSelector = FieldSelector(),  # noqa: B008 - immutable
     **options: Any,
 ) -> list[str]:
     view, ledger = federation.view, federation.ledger
     budget = budget or Budget()
     at = view.revision if revision is None else revision
-    snapshot = await take_snapshot(view, ledger, view.recent, ALL, EVERYTHING, at, budget)
+    snapshot = await take_snapshot(view, ledger, ALL, EVERYTHING, at, budget)
+    snapshot.unanswered = fields  # as if no index knew them
     revisions = await sorted_revisions(snapshot, order, view.indexer, ledger, view.types, budget, **options)
     names = []
     for each in revisions.tolist():
@@ -165,7 +167,7 @@ async def test_a_place_is_found_over_what_cannot_be_read(
 ) -> None:
     federation = await _filled([0, 2, 4, 6, 8])
     view, ledger = federation.view, federation.ledger
-    snapshot = await take_snapshot(view, ledger, view.recent, ALL, EVERYTHING, view.revision, Budget())
+    snapshot = await take_snapshot(view, ledger, ALL, EVERYTHING, view.revision, Budget())
     revisions = await sorted_revisions(snapshot, BY_WEIGHT, view.indexer, ledger, view.types, Budget())
     bad = {int(revisions[place]) for place in damaged}
     entry = ledger.entry

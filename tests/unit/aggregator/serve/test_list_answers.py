@@ -79,9 +79,7 @@ class Bed:
             self._answers.close()
         self.pins = Pins()
         view, ledger = self.federation.view, self.federation.ledger
-        self.answers = self._answers = ListAnswers(
-            view, ledger, view.recent, self.pins, limits=self._limits, clock=lambda: self.now
-        )
+        self.answers = self._answers = ListAnswers(view, ledger, self.pins, limits=self._limits, clock=lambda: self.now)
 
     async def start(self, *clusters: str) -> None:
         for cluster in clusters:

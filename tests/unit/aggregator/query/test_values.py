@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from federator.aggregator.merge.values import (
+from federator.aggregator.query.values import (
     NANOSECONDS,
     Kind,
     Notation,
