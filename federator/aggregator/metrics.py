@@ -202,6 +202,15 @@ def _serve_metrics(serve: Mapping[str, Any]) -> Iterator[Metric]:
             method, _, completeness = key.removeprefix("answers_").rpartition("_")
             answers.add_metric((method, completeness), number)
     yield answers
+    yield GaugeMetricFamily(
+        "federator_state_cache_bytes", "Objects kept for lists that ask for them again.", serve["cached_state_bytes"]
+    )
+    lookups = CounterMetricFamily(
+        "federator_state_cache_lookups", "Objects of short lists, by whether they were kept.", labels=("result",)
+    )
+    for result in ("hit", "miss"):
+        lookups.add_metric((result,), serve[f"state_cache_{'hits' if result == 'hit' else 'misses'}"])
+    yield lookups
 
 
 def _queue_metrics(serve: Mapping[str, Any]) -> Iterator[Metric]:

@@ -216,7 +216,7 @@ class Kind(Generic[T]):
             ValueError: it is not what was written at this key.
         """
         payload = memoryview(sealed)[_CHECKSUM_LENGTH:]
-        if _checksum(key, payload) != sealed[:_CHECKSUM_LENGTH]:
+        if not sealed.startswith(_checksum(key, payload)):
             raise ValueError("checksum differs")
         value: T = self._decode(payload)
         return value

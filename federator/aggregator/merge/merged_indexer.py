@@ -7,7 +7,8 @@ import secrets
 import struct
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from federator.aggregator.merge.pair_index import PairIndex
 from federator.aggregator.merge.postings import Postings
 from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import NAME, NAMESPACE, NODE_NAME, Selection
-from federator.aggregator.merge.texts import Texts
+from federator.aggregator.merge.texts import Texts, ranks_of
 from federator.api.cluster import ClusterID
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource
@@ -132,6 +133,7 @@ class MergedIndexer:
         self._numbered: list[Partition | None] = []
         self._free_partitions: list[int] = []
         self._last_partition: Partition | None = None
+        self._partition_codes: dict[AxisKind, Column] = {}  # by number of a partition; empty when they have changed
         self._free: list[int] = []
         self._end = 0  # row numbers given so far
         self._rows = BitMap()
@@ -398,10 +400,12 @@ class MergedIndexer:
             number = self._free_partitions.pop() if self._free_partitions else len(self._numbered)
             partition = by_cluster[key.cluster_id] = Partition(number, key.cluster_id, key.group_resource)
             self._numbered[number : number + 1] = [partition]
+            self._partition_codes.clear()
         return partition
 
     def _drop(self, partition: Partition) -> None:
         self._last_partition = None
+        self._partition_codes.clear()
         self._numbered[partition.number] = None
         self._free_partitions.append(partition.number)
         by_cluster = self._partitions[partition.group_resource]
@@ -646,14 +650,16 @@ class MergedIndexer:
                 ranks = self._row_created.view()[at]
                 is_none = ranks == 0
             case AxisKind.CLUSTER | AxisKind.TYPE:
-                by_partition, texts = self._partition_codes(axis.kind)
-                ranks = _ranks(texts)[by_partition][self._partition_numbers.view()[at]]
+                ranks = self._of_partition_numbers(axis.kind).codes[self._partition_numbers.view()[at]]
+            case AxisKind.NAMESPACE:
+                codes = self._row_namespaces.view()[at]
+                ranks, is_none = self._namespaces.ranks()[codes], codes == 0
             case AxisKind.FIELD:
                 raise ValueError(f"what the values of {axis} mean, and so how they are ranked, is not known here")
             case _:
                 codes, values, _ = self.column(axis)
                 codes = codes[at]
-                ranks, is_none = _ranks(values)[codes], codes == 0
+                ranks, is_none = ranks_of(values)[codes], codes == 0
         ranks = np.uint32(LAST - 1) - ranks if descending else ranks.copy()
         if is_none is not None:
             ranks[is_none] = LAST
@@ -678,14 +684,14 @@ class MergedIndexer:
         ranks = self.ranks(axis, descending=descending)[numbers]
         return numbers.compress(ranks <= np.partition(ranks, wanted - 1)[wanted - 1])
 
-    def _rows_named(self, is_wanted: NDArray[np.bool_], rows: BitMap) -> Rows:
-        """Those of some rows whose names are wanted, given that by the names' numbers."""
+    def _rows_named(self, wanted: NDArray[np.uint32], rows: BitMap) -> Rows:
+        """Those of some rows whose names have wanted numbers."""
         names = self._row_names.view()[: self._end]
         if len(rows) * _DENSE < self._end:
             numbers = row_numbers(rows)
-            return numbers.compress(is_wanted[names[numbers]])
+            return numbers[self._names.among(names[numbers], wanted)]
         # Most rows: then the whole column is looked through, which is not in leaps.
-        return row_numbers(_bitmap(np.flatnonzero(is_wanted[names]).astype(np.uint32)) & rows)
+        return row_numbers(_bitmap(self._names.among(names, wanted).astype(np.uint32)) & rows)
 
     def settling(self) -> Iterator[None]:
         """Brings the order of names up to date bit by bit, so that `ranks` need not do it at once."""
@@ -785,26 +791,35 @@ class MergedIndexer:
         )
 
     def _partition_column(self, kind: AxisKind) -> Column:
-        by_partition, values = self._partition_codes(kind)
-        return Column(by_partition[self._partition_numbers.view()[: self._end]], values)
+        by_number, values, _ = self._of_partition_numbers(kind)
+        return Column(by_number[self._partition_numbers.view()[: self._end]], values)
 
-    def _partition_codes(self, kind: AxisKind) -> tuple[Codes, list[str]]:
-        """By number of a partition the code of its cluster or type, and the values by code."""
-        values: dict[str, int] = {"": 0}
-        by_number = np.zeros(len(self._numbered) or 1, np.uint32)
-        for number, partition in enumerate(self._numbered):
-            if partition is not None:
-                value = partition.cluster_id if kind is AxisKind.CLUSTER else str(partition.group_resource)
-                by_number[number] = values.setdefault(value, len(values))
-        return by_number, list(values)
+    def _of_partition_numbers(self, kind: AxisKind) -> Column:
+        """By number of a partition the code of its cluster or type. Codes are ranks plus 1; 0 is of free numbers."""
+        column = self._partition_codes.get(kind)
+        if column is None:
+            texts = [
+                ""
+                if partition is None
+                else partition.cluster_id
+                if kind is AxisKind.CLUSTER
+                else str(partition.group_resource)
+                for partition in self._numbered
+            ]
+            values = ["", *sorted({text for text in texts if text})]
+            codes = {text: code for code, text in enumerate(values)}
+            by_number = np.array([codes[text] for text in texts], np.uint32)
+            column = self._partition_codes[kind] = Column(by_number, values)
+        return column
 
     def _of_partitions(self, selection: Selection) -> BitMap:
         """The rows of the selected types in the selected clusters; not to be changed."""
+        is_asked = cache(selection.has_cluster)  # of each cluster once, however many types it has
         selected = [
             partition.rows
             for group_resource in selection.resources
             for cluster_id, partition in self._partitions.get(group_resource, {}).items()
-            if selection.has_cluster(cluster_id)
+            if is_asked(cluster_id)
         ]
         if len(selected) == sum(map(len, self._partitions.values())):
             return self._rows
@@ -890,14 +905,6 @@ def _read_anew(entry: ObjectEntry, ledger: Ledger) -> IndexedState:
         return read_indexed_state(ledger.bodies.decode(entry.body))
     except InvalidInput:
         return entry.indexed
-
-
-def _ranks(values: Sequence[str]) -> Codes:
-    """By code, the place of a value among all."""
-    ranks = np.zeros(len(values), np.uint32)
-    order = sorted(range(1, len(values)), key=values.__getitem__)
-    ranks[order] = np.arange(len(order), dtype=np.uint32)
-    return ranks
 
 
 def _bitmap(numbers: Rows) -> BitMap:

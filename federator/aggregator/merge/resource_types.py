@@ -15,6 +15,9 @@ from federator.errors import InvalidInput, UnknownResourceType
 MAX_NAMES = 100
 """Type names in one question."""
 
+_MAX_RESOLVED = 1024
+"""Names of which it is remembered what they mean."""
+
 EVERY_TYPE = "*"
 """A name that means all types."""
 
@@ -58,6 +61,8 @@ class ResourceTypes:
         self._removed: set[ClusterID] = set()
         self._former: dict[GroupResource, ResourceType] = {}
         self._servers: dict[ResourceType, set[ClusterID]] = {}
+        self.version = 0
+        self._resolved: dict[str, frozenset[GroupResource]] = {}  # by name; empty when anything has changed
 
     def load(self, ledger: Ledger) -> None:
         """Takes in the types of all members, once, before anything is applied."""
@@ -92,7 +97,12 @@ class ResourceTypes:
             raise InvalidInput(field, given, f"1 to {MAX_NAMES} type names, none of them empty")
         resolved: set[GroupResource] = set()
         for name in single:
-            resolved |= self._resolve_one(name)
+            known = self._resolved.get(name)
+            if known is None:
+                known = frozenset(self._resolve_one(name))
+                if len(self._resolved) < _MAX_RESOLVED:
+                    self._resolved[name] = known
+            resolved |= known
         return frozenset(resolved)
 
     def _every_type(self) -> set[GroupResource]:
@@ -138,7 +148,12 @@ class ResourceTypes:
             "former_types": len(self._former),
         }
 
+    def _change(self) -> None:
+        self.version += 1
+        self._resolved.clear()
+
     def _set(self, cluster_id: ClusterID, described: ResourceType, state: TypeState) -> None:
+        self._change()
         if cluster_id in self._removed:
             self._former[described.group_resource] = described
             return
@@ -149,6 +164,7 @@ class ResourceTypes:
             self._servers.setdefault(described, set()).add(cluster_id)
 
     def _set_removed(self, cluster_id: ClusterID, *, removed: bool) -> None:
+        self._change()
         if not removed:
             self._removed.discard(cluster_id)
             return

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from sys import getsizeof
 
+import numpy as np
+from numpy.typing import NDArray
+
 _TEXT_BYTES = 120
 """Of a text's places in the tables, besides the text itself."""
 
@@ -18,6 +21,7 @@ class Texts:
         self._users: list[int] = [0]
         self._free: list[int] = []
         self._bytes = 0
+        self._ranks: NDArray[np.uint32] | None = None
 
     def __getitem__(self, number: int) -> str:
         return self._texts[number]
@@ -33,6 +37,7 @@ class Texts:
             self._numbers[text] = number
             self._texts[number : number + 1] = [text]
             self._users[number : number + 1] = [0]
+            self._ranks = None
             self._bytes += getsizeof(text) + _TEXT_BYTES
         self._users[number] += 1
         return number
@@ -46,6 +51,7 @@ class Texts:
             text = self._texts[number]
             del self._numbers[text]
             self._texts[number] = ""
+            self._ranks = None
             self._free.append(number)
             self._bytes -= getsizeof(text) + _TEXT_BYTES
 
@@ -53,7 +59,21 @@ class Texts:
         """The texts by number as they are now, "" for numbers that are free."""
         return self._texts.copy()
 
+    def ranks(self) -> NDArray[np.uint32]:
+        """As `ranks_of` returns them; not to be changed."""
+        if self._ranks is None:
+            self._ranks = ranks_of(self._texts)
+        return self._ranks
+
     @property
     def memory(self) -> int:
         """Bytes they take."""
         return self._bytes
+
+
+def ranks_of(texts: Sequence[str]) -> NDArray[np.uint32]:
+    """By number, the place of a text among all in their order; number 0, which is nobody's, is not placed."""
+    ranks = np.zeros(len(texts), np.uint32)
+    order = sorted(range(1, len(texts)), key=texts.__getitem__)
+    ranks[order] = np.arange(len(order), dtype=np.uint32)
+    return ranks

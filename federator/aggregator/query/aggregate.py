@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -117,10 +118,11 @@ def _counted_by_partition(
         return {(): len(snapshot.rows) + len(snapshot.past)}
     if not {each.kind for each in question.group_by} <= _OF_PARTITIONS:
         return None
+    is_asked = cache(question.selection.has_cluster)
     partitions = [
         (cluster_id, resource)
         for cluster_id, resource in indexer.objects()
-        if resource in question.selection.resources and question.selection.has_cluster(cluster_id)
+        if resource in question.selection.resources and is_asked(cluster_id)
     ]
     if len(partitions) > MAX_PARTITIONS:
         return None

@@ -15,6 +15,9 @@ from federator.v1 import inventory_pb2
 
 _LENGTH_DELIMITED = 2
 
+_SHORT_TEXT = 256
+"""Bytes; names are shorter, so what stands before them is looked up."""
+
 
 class NumberField:
     """A field of a message type that holds an unsigned number."""
@@ -23,7 +26,7 @@ class NumberField:
         self._tag = _varint(message_type.DESCRIPTOR.fields_by_name[name].number << 3)
 
     def number(self, value: int) -> bytes:
-        """Returns the field with a number as its value, which is not 0."""
+        """Returns the field with a number as its value; for a field that is not optional, one that is not 0."""
         return self._tag + _varint(value)
 
 
@@ -32,17 +35,18 @@ class EmbeddedField:
 
     def __init__(self, message_type: type[Message], name: str) -> None:
         self._tag = _varint(message_type.DESCRIPTOR.fields_by_name[name].number << 3 | _LENGTH_DELIMITED)
+        self._short = [self._tag + _varint(length) for length in range(_SHORT_TEXT)]
 
     def prefix(self, length: int) -> bytes:
         """What stands before a value of so many bytes."""
-        return self._tag + _varint(length)
+        return self._short[length] if length < _SHORT_TEXT else self._tag + _varint(length)
 
     def text(self, value: str) -> bytes:
         """Returns the field with a text as its value; nothing for an empty one, as is proto3's way."""
         if not value:
             return b""
         encoded = value.encode()
-        return self._tag + _varint(len(encoded)) + encoded
+        return self.prefix(len(encoded)) + encoded
 
     def encode(self, messages: Iterable[bytes]) -> bytes:
         """Returns the field with encoded messages as its values."""
@@ -71,8 +75,28 @@ OBJECT = EmbeddedField(inventory_pb2.WatchEvent, "object")
 PREVIOUS = EmbeddedField(inventory_pb2.WatchEvent, "previous")
 BODY = EmbeddedField(inventory_pb2.InventoryObject, "body")
 OBJECTS = EmbeddedField(inventory_pb2.ListResponse, "objects")
-NAMESPACE = EmbeddedField(inventory_pb2.InventoryObject, "namespace")
-NAME = EmbeddedField(inventory_pb2.InventoryObject, "name")
-UID = EmbeddedField(inventory_pb2.InventoryObject, "uid")
-RESOURCE_VERSION = EmbeddedField(inventory_pb2.InventoryObject, "resource_version")
+SUMMARY_CLUSTERS = EmbeddedField(inventory_pb2.ListSummary, "clusters")
 REVISION = NumberField(inventory_pb2.InventoryObject, "revision")
+
+_TEXTS = [
+    EmbeddedField(inventory_pb2.InventoryObject, each) for each in ("namespace", "name", "uid", "resource_version")
+]
+_SHORT_TEXTS = "".join(field.prefix(0)[:-1].decode("ascii") + "%c%s" for field in _TEXTS)
+
+
+def encode_identity(namespace: str, name: str, uid: str, resource_version: str) -> bytes:
+    """Returns the fields of an InventoryObject that tell which object and state it is."""
+    text = _SHORT_TEXTS % (
+        len(namespace),
+        namespace,
+        len(name),
+        name,
+        len(uid),
+        uid,
+        len(resource_version),
+        resource_version,
+    )
+    if text.isascii():  # so are the lengths, which are below 128 then: each is one byte, and counts bytes
+        return text.encode("ascii")
+    values = namespace, name, uid, resource_version
+    return b"".join([field.text(value) for field, value in zip(_TEXTS, values, strict=True)])

@@ -15,6 +15,7 @@ from federator.aggregator.query.mask import ReadMask
 from federator.aggregator.query.object_state import ObjectState
 from federator.aggregator.query.order import BY_KEY
 from federator.aggregator.query.sorting import SLICE, Revisions, sorted_rows
+from federator.aggregator.query.state_cache import StateCache
 from federator.api.cluster import ClusterID
 from federator.api.resource import GroupResource
 from federator.api.selector import FieldSelector
@@ -22,6 +23,9 @@ from federator.errors import LedgerCorrupt, RevisionExpired
 
 PAGE_BYTES = 1024 * 1024
 """Bytes of objects in one message; a single larger object travels alone."""
+
+PART_BYTES = 256 * 1024
+"""Bytes of objects read before they are sent: whoever gets them decodes them while the next are read."""
 
 TOLD_SECONDS = 10.0
 """A pass over the heads of a million objects takes 2 s."""
@@ -50,6 +54,7 @@ class Listing:
         *,
         fields: FieldSelector | None = None,
         mask: ReadMask | None = None,
+        cache: StateCache | None = None,
         budget: Budget | None = None,
     ) -> None:
         """Takes what is to be read.
@@ -61,6 +66,7 @@ class Listing:
             revisions: of the objects, in order.
             fields: what is yet to be looked at of them.
             mask: which fields of the bodies are wanted; None for all.
+            cache: has some of the objects, and is to have all that are read; None where nobody will ask again soon.
             budget: pays for reading; None where nobody is to be refused.
         """
         self.revision = revision
@@ -69,13 +75,14 @@ class Listing:
         self._revisions = revisions
         self._fields = fields
         self._mask = mask
+        self._cache = cache
         self._budget = budget
         self.left_out: dict[tuple[ClusterID, GroupResource], LedgerCorrupt] = {}
         self.missing = 0
         self.found = 0
 
     async def parts(self) -> AsyncGenerator[list[bytes], None]:
-        """Yields the objects, encoded, in parts of at most about `PAGE_BYTES`.
+        """Yields the objects, encoded, in parts of at most about `PART_BYTES`.
 
         Raises:
             RevisionExpired: compaction passed the revision, because nobody held a pin.
@@ -84,14 +91,13 @@ class Listing:
         """
         part: list[bytes] = []
         part_bytes = 0
-        for turn, state in enumerate(self._states(), 1):
+        for turn, encoded in enumerate(self._encoded(), 1):
             if turn % SLICE == 0:
                 await self._turn()
-            if self._fields and not self._fields.matches(state.field):
+            if not encoded:
                 continue
             self.found += 1
-            encoded = self._mask.masked(state.encoded) if self._mask else state.encoded
-            if part and part_bytes + len(encoded) > PAGE_BYTES:
+            if part and part_bytes + len(encoded) > PART_BYTES:
                 yield part
                 if self._budget:
                     self._budget.hold(-part_bytes)
@@ -105,6 +111,31 @@ class Listing:
             yield part
         for (cluster_id, resource), error in self.left_out.items():
             await self._until_told(cluster_id, resource, error)
+
+    def _encoded(self) -> Iterator[bytes]:
+        """The objects in order, encoded; nothing for those that are left out."""
+        revisions, bodies, types, cache = self._revisions.tolist(), self._ledger.bodies, self._view.types, self._cache
+        mask = self._mask.masked if self._mask else bytes
+        cached = {at: encoded for at in revisions if (encoded := cache.find(at))} if cache else {}
+        entries = self._ledger.entries(at for at in revisions if at not in cached)
+        for at in revisions:
+            if at in cached:
+                yield mask(cached[at])
+                continue
+            _, entry = next(entries)
+            if entry is None:
+                raise RevisionExpired(self.revision, self._ledger.oldest_revision)
+            if isinstance(entry, LedgerCorrupt):
+                self._leave_out(at, entry)
+                yield b""
+                continue
+            state = ObjectState(entry, bodies, types)
+            if self._fields and not self._fields.matches(state.field):
+                yield b""
+                continue
+            if cache:
+                cache.keep(at, state.encoded)
+            yield mask(state.encoded)
 
     async def _turn(self) -> None:
         if self._budget:
@@ -121,15 +152,6 @@ class Listing:
                     await freshness.changed(cluster_id, resource)
         except TimeoutError:
             raise error from None
-
-    def _states(self) -> Iterator[ObjectState]:
-        for revision, entry in self._ledger.entries(self._revisions.tolist()):
-            if isinstance(entry, LedgerCorrupt):
-                self._leave_out(revision, entry)
-                continue
-            if entry is None:
-                raise RevisionExpired(self.revision, self._ledger.oldest_revision)
-            yield ObjectState(entry, self._ledger.bodies, self._view.types)
 
     def _leave_out(self, revision: int, error: LedgerCorrupt) -> None:
         """Takes note of a damaged state, and of which type it is: present objects are known without it.

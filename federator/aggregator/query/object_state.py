@@ -142,10 +142,7 @@ class ObjectState:
         return b"".join(
             (
                 _head(key.cluster_id, key.group, entry.api_version, key.resource, kind),
-                encoding.NAMESPACE.text(key.namespace),
-                encoding.NAME.text(key.name),
-                encoding.UID.text(entry.uid),
-                encoding.RESOURCE_VERSION.text(entry.resource_version),
+                encoding.encode_identity(key.namespace, key.name, entry.uid, entry.resource_version),
                 encoding.REVISION.number(entry.revision),
                 encoding.BODY.prefix(len(body)),
                 body,

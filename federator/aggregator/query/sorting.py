@@ -29,6 +29,8 @@ Revisions = NDArray[np.uint64]
 
 Ranks = NDArray[np.uint32]
 
+Codes = NDArray[np.unsignedinteger[Any]]
+
 AT_ONCE = 1 << 15
 """Rows that are sorted in one step, some 4 ms; more are sorted in a thread."""
 
@@ -72,19 +74,15 @@ async def sorted_revisions(
     wanted, fields = most, snapshot.unanswered
     if fields:
         most = 0  # which rows belong to it is known only when they have been read
-    if most and order[0].axis.kind is AxisKind.NAME:
-        rows = indexer.smallest(order[0].axis, snapshot.rows, most, descending=order[0].descending)
-    else:
-        rows = row_numbers(snapshot.rows)
     columns = [_column(indexer, term) for term in order]
     ranked = [column.ranks for column in columns if isinstance(column, _Ranked)]
-    if len(ranked) == len(columns) and min(most or len(rows), len(rows)) <= AT_ONCE:
+    number = len(snapshot.rows)
+    if len(ranked) == len(columns) and min(most or number, number) <= AT_ONCE:
+        rows = _candidates(snapshot.rows, order[0], indexer, most)
         revisions = indexer.revisions(_smallest(rows, ranked, most))
         budget.hold(revisions.nbytes)
     else:
-        revisions = await _sorted_later(
-            indexer.revisions(rows), [column.take(rows) for column in columns], budget, most
-        )
+        revisions = await _sorted_later(*_taken(snapshot.rows, columns, indexer), budget, most)
     if fields:
         revisions = await _selected(revisions, fields, snapshot.revision, ledger, types, budget)
     if not snapshot.past:
@@ -115,10 +113,17 @@ async def _selected(
     return selected
 
 
+def _candidates(rows: BitMap, first: Term, indexer: MergedIndexer, most: int) -> Rows:
+    """The rows that can be among the first `most`."""
+    if most and first.axis.kind is AxisKind.NAME:
+        return indexer.smallest(first.axis, rows, most, descending=first.descending)
+    return row_numbers(rows)
+
+
 def sorted_rows(rows: BitMap, order: Order, indexer: MergedIndexer) -> Revisions:
     """Returns the revisions of rows in an order without fields, in one step."""
     numbers = row_numbers(rows)
-    return _arranged(indexer.revisions(numbers), [_Ranked(indexer, term).ranks(numbers) for term in order], 0)
+    return _arranged(indexer.revisions(numbers), [_Ranked(indexer, term).take(numbers).codes for term in order], 0)
 
 
 # ----------------------------------------------------------------------------------------- rows, by the indexes alone
@@ -137,7 +142,7 @@ class _Ranked:
 
     def take(self, rows: Rows) -> _Taken:
         """What is needed of some rows beyond this step."""
-        return _Taken(self.ranks(rows), None, descending=False)
+        return _Taken(_compact(self.ranks(rows)), None, descending=False)
 
 
 class _Coded:
@@ -156,14 +161,20 @@ class _Taken(NamedTuple):
     """What a term has of rows, for later.
 
     Attributes:
-        codes: ranks, or where there are values the places of each row's in them.
+        codes: compact ranks, or where there are values the places of each row's in them.
         values: which are yet to be ranked; the first is nobody's.
         descending: whether they are to be ranked the other way round.
     """
 
-    codes: Ranks
+    codes: Codes
     values: list[str] | None
     descending: bool
+
+
+def _taken(rows: BitMap, columns: Sequence[_Ranked | _Coded], indexer: MergedIndexer) -> tuple[Revisions, list[_Taken]]:
+    """The rows' revisions, and what each term has of them."""
+    numbers = row_numbers(rows)
+    return indexer.revisions(numbers), [column.take(numbers) for column in columns]
 
 
 def _column(indexer: MergedIndexer, term: Term) -> _Ranked | _Coded:
@@ -191,10 +202,11 @@ async def _sorted_later(revisions: Revisions, taken: list[_Taken], budget: Budge
     """Sorts what was taken of rows, in steps and in a thread, so that others have their turns."""
     held = revisions.nbytes + sum(term.codes.nbytes for term in taken)
     budget.hold(held)
-    keys: list[Ranks] = []
-    for place, term in enumerate(taken):
-        keys.append(term.codes if term.values is None else await _ranked(term, budget))
-        taken[place] = term._replace(codes=term.codes[:0], values=None)
+    keys: list[Codes] = []
+    while taken:
+        term = taken.pop(0)
+        keys.append(term.codes if term.values is None else _compact(await _ranked(term, budget)))
+        del term  # a million codes are megabytes, and whoever arranges them takes them out of their list
     held += 2 * revisions.nbytes  # packed keys and their order
     budget.hold(2 * revisions.nbytes)
     await budget.turn()
@@ -233,7 +245,7 @@ async def _ranked(taken: _Taken, budget: Budget) -> Ranks:
     return by_code[taken.codes]
 
 
-def _arranged(revisions: Revisions, keys: list[Ranks], most: int) -> Revisions:
+def _arranged(revisions: Revisions, keys: list[Codes], most: int) -> Revisions:
     """Sorts revisions by their keys; takes the keys out of their list as soon as they are not needed."""
     if most and len(revisions) > most:
         terms = [key.__getitem__ for key in keys]
@@ -241,30 +253,42 @@ def _arranged(revisions: Revisions, keys: list[Ranks], most: int) -> Revisions:
     else:
         words = list(_packed(keys))
         order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words[::-1])
+        del words
     arranged: Revisions = revisions[order]
     return arranged
 
 
-def _packed(keys: list[Ranks]) -> Iterator[NDArray[np.uint64]]:
-    """Puts keys together into as few words as hold them, the weightiest first: one is sorted in a third of the time."""
+def _packed(keys: list[Codes]) -> Iterator[NDArray[np.uint64]]:
+    """Puts keys together into as few words as hold them, the weightiest first: one is sorted in a third of the time.
+
+    Takes the keys out of their list: with a million rows each is megabytes.
+    """
     word: NDArray[np.uint64] | None = None
     left = 64
     while keys:
         key = keys.pop(0)
-        is_last = key == LAST
-        known = key[~is_last]
-        low, high = (int(known.min()), int(known.max())) if len(known) else (0, 0)
-        bits = (high - low + 1).bit_length()
-        dense = np.where(is_last, np.uint64(high - low + 1), key.astype(np.uint64) - np.uint64(low))
-        if word is None or bits > left:
+        bits = int(key.max(initial=0)).bit_length()
+        if word is not None and bits <= left:
+            word <<= np.uint64(bits)
+            word |= key
+            left -= bits
+        else:
             if word is not None:
                 yield word
-            word, left = dense, 64 - bits
-        else:
-            word = word << np.uint64(bits) | dense
-            left -= bits
+            word, left = key.astype(np.uint64), 64 - bits
     if word is not None:
         yield word
+
+
+def _compact(ranks: Ranks) -> Codes:
+    """Returns ranks, which it may change, as small numbers of the smallest type that holds them; order is kept."""
+    is_last = ranks == LAST
+    low = ranks.min(initial=LAST)
+    highest = int(ranks.max(initial=0, where=~is_last))
+    last = max(0, highest - int(low) + 1)
+    ranks -= low
+    ranks[is_last] = last
+    return ranks.astype(np.min_scalar_type(last))
 
 
 # --------------------------------------------------------------------------------------------- states, by their values

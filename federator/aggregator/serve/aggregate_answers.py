@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -16,6 +18,7 @@ from federator.aggregator.query.aggregate_question import (
     parse_measures,
 )
 from federator.aggregator.query.budget import QueryLimits
+from federator.aggregator.query.encoding import SUMMARY_CLUSTERS, EmbeddedField
 from federator.aggregator.query.measures import Measured
 from federator.aggregator.query.moment import selection_as_of
 from federator.aggregator.query.pins import Pins
@@ -59,10 +62,8 @@ class AggregateAnswers:
         self._limits = limits or QueryLimits()
         self._freshness = freshness or FreshnessAnswers(view, ledger)
 
-    async def answer(
-        self, request: inventory_pb2.AggregateRequest, scope: Scope = EVERYTHING
-    ) -> inventory_pb2.AggregateResponse:
-        """Answers one request; freshness was waited for.
+    async def answer(self, request: inventory_pb2.AggregateRequest, scope: Scope = EVERYTHING) -> bytes:
+        """Returns the answer to one request, an encoded AggregateResponse; freshness was waited for.
 
         Args:
             request: what is asked for.
@@ -86,20 +87,19 @@ class AggregateAnswers:
             found = await aggregate(question, snapshot, self._view, self._ledger, budget)
         if found.left_out:
             fresh = self._freshness.asked(selection)
-        summary = inventory_pb2.ListSummary(
-            revision=snapshot.revision,
-            total=found.total,
-            complete=not found.left_out and fresh.is_complete,
-            clusters=fresh.messages,
-        )
+        is_complete = not found.left_out and fresh.is_complete
+        summary = inventory_pb2.ListSummary(revision=snapshot.revision, total=found.total, complete=is_complete)
         if budget.scanned or snapshot.scanned_history:
             summary.scan.objects = budget.scanned
             summary.scan.history = snapshot.scanned_history
-        groups: list[inventory_pb2.Group] = []
+        parts = []
         for start in range(0, len(found.groups), SLICE):
             await budget.turn()
-            groups.extend(map(_group_to_proto, found.groups[start : start + SLICE]))
-        return inventory_pb2.AggregateResponse(groups=groups, total_groups=found.total_groups, summary=summary)
+            parts.append(_GROUPS.encode(map(_encode_group, found.groups[start : start + SLICE])))
+        parts.append(inventory_pb2.AggregateResponse(total_groups=found.total_groups).SerializeToString())
+        parts.append(_SUMMARY.encode([summary.SerializeToString() + SUMMARY_CLUSTERS.encode(fresh.messages)]))
+        self._freshness.count("aggregate", is_complete=is_complete)
+        return b"".join(parts)
 
     def _question(self, request: inventory_pb2.AggregateRequest) -> AggregateQuestion:
         return AggregateQuestion(
@@ -123,12 +123,20 @@ def _measures(request: inventory_pb2.AggregateRequest) -> tuple[Measure, ...]:
 _NAMES = [inventory_pb2.AggregateFunction.Name(number) for number in _FUNCTIONS]
 
 
-def _group_to_proto(group: Group) -> inventory_pb2.Group:
-    return inventory_pb2.Group(
-        keys=[inventory_pb2.GroupKey(value=key) for key in group.keys],
-        measures=map(_measured_to_proto, group.measures),
-    )
+def _encode_group(group: Group) -> bytes:
+    return b"".join([*map(_encode_key, group.keys), *map(_encode_measured, group.measures)])
 
 
-def _measured_to_proto(measured: Measured) -> inventory_pb2.MeasureValue:
-    return inventory_pb2.MeasureValue(value=measured.value, number=measured.number, ignored=measured.ignored)
+@lru_cache(maxsize=4096)  # the clusters and types of most groups are few
+def _encode_key(key: str | None) -> bytes:
+    return inventory_pb2.Group(keys=[inventory_pb2.GroupKey(value=key)]).SerializeToString()
+
+
+@lru_cache(maxsize=1024)  # most numbers are small
+def _encode_measured(measured: Measured) -> bytes:
+    measure = inventory_pb2.MeasureValue(value=measured.value, number=measured.number, ignored=measured.ignored)
+    return inventory_pb2.Group(measures=[measure]).SerializeToString()
+
+
+_GROUPS = EmbeddedField(inventory_pb2.AggregateResponse, "groups")
+_SUMMARY = EmbeddedField(inventory_pb2.AggregateResponse, "summary")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -25,6 +24,8 @@ from federator.v1 import inventory_pb2
 
 _CHANGES = EmbeddedField(inventory_pb2.GetChangesResponse, "changes")
 _OBJECT = EmbeddedField(inventory_pb2.ObjectChange, "object")
+_SUMMARY = EmbeddedField(inventory_pb2.GetChangesResponse, "summary")
+_CLUSTERS = EmbeddedField(inventory_pb2.ChangesSummary, "clusters")
 
 
 class ChangeAnswers:
@@ -46,11 +47,6 @@ class ChangeAnswers:
         self._limits = limits
         self._patches = patches
         self._freshness = freshness or FreshnessAnswers(view, ledger)
-        self._answers: Counter[str] = Counter()
-
-    def statistics(self) -> Mapping[str, int]:
-        """Answers by completeness."""
-        return {f"answers_changes_{completeness}": number for completeness, number in self._answers.items()}
 
     async def parts(
         self, request: inventory_pb2.GetChangesRequest, selection: Selection, scope: Scope = EVERYTHING
@@ -88,12 +84,12 @@ class ChangeAnswers:
             until_revision=question.until_revision,
             total=changes.total,
             complete=fresh.is_complete,
-            clusters=fresh.messages,
             gaps=[inventory_pb2.ClusterGap(cluster_id=cluster_id, gap=gap_to_proto(gap)) for cluster_id, gap in gaps],
             scan=inventory_pb2.Scan(objects=budget.scanned, history=True),
         )
-        self._answers["complete" if summary.complete else "partial"] += 1
-        yield _CHANGES.encode(part) + inventory_pb2.GetChangesResponse(summary=summary).SerializeToString()
+        self._freshness.count("changes", is_complete=summary.complete)
+        encoded = summary.SerializeToString() + _CLUSTERS.encode(fresh.messages)
+        yield _CHANGES.encode(part) + _SUMMARY.encode([encoded])
 
     def _question(
         self, request: inventory_pb2.GetChangesRequest, selection: Selection, scope: Scope

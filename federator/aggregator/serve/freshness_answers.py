@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -11,7 +12,8 @@ from federator.aggregator.merge.freshness import ClusterFreshness
 from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.completeness import asked_freshness
-from federator.aggregator.serve.messages import cluster_freshness_to_proto
+from federator.aggregator.query.encoding import EmbeddedField
+from federator.aggregator.serve.messages import encode_cluster_freshness
 from federator.v1 import inventory_pb2
 
 MAX_AGE = 0.1
@@ -20,6 +22,8 @@ told at once."""
 
 _MAX_KEPT = 256
 
+_FRESHNESS = EmbeddedField(inventory_pb2.WatchEvent, "freshness")
+
 
 class AskedFreshness(NamedTuple):
     """Freshness of the clusters of one question.
@@ -27,16 +31,16 @@ class AskedFreshness(NamedTuple):
     Attributes:
         clusters: of each, sorted by ID.
         is_complete: whether an answer lacks nothing.
-        messages: the same as messages, with all types.
+        messages: the same as encoded messages, with all types.
     """
 
     clusters: tuple[ClusterFreshness, ...]
     is_complete: bool
-    messages: Sequence[inventory_pb2.ClusterFreshness]
+    messages: Sequence[bytes]
 
 
 class FreshnessAnswers:
-    """Freshness of the asked clusters, at most `MAX_AGE` old."""
+    """Freshness of the asked clusters, at most `MAX_AGE` old; and how many answers were complete."""
 
     def __init__(self, view: MergedView, ledger: Ledger) -> None:
         self._view = view
@@ -45,6 +49,15 @@ class FreshnessAnswers:
         self._bookmarks: dict[Selection, bytes] = {}
         self._version = 0
         self._until = 0.0
+        self._told: Counter[str] = Counter()
+
+    def count(self, method: str, *, is_complete: bool) -> None:
+        """Counts an answer that has been told."""
+        self._told[f"answers_{method}_{'complete' if is_complete else 'partial'}"] += 1
+
+    def statistics(self) -> Mapping[str, int]:
+        """Answers by method and completeness."""
+        return dict(self._told)
 
     def of(self, selection: Selection) -> bytes:
         """Returns what a bookmark carries, as encoded fields of a WatchEvent: only types that lack something.
@@ -56,8 +69,8 @@ class FreshnessAnswers:
         bookmark = self._bookmarks.get(selection)
         if bookmark is None:
             asked = asked_freshness(self._view, self._ledger.clusters(), selection)
-            fresh = [cluster_freshness_to_proto(cluster) for cluster in asked]
-            bookmark = self._bookmarks[selection] = inventory_pb2.WatchEvent(freshness=fresh).SerializeToString()
+            bookmark = _FRESHNESS.encode([encode_cluster_freshness(cluster, with_types=False) for cluster in asked])
+            self._bookmarks[selection] = bookmark
         return bookmark
 
     def asked(self, selection: Selection) -> AskedFreshness:
@@ -70,7 +83,7 @@ class FreshnessAnswers:
         found = self._answers.get(selection)
         if found is None:
             clusters = asked_freshness(self._view, self._ledger.clusters(), selection)
-            messages = [cluster_freshness_to_proto(cluster, with_types=True) for cluster in clusters]
+            messages = [encode_cluster_freshness(cluster, with_types=True) for cluster in clusters]
             is_complete = all(cluster.is_complete for cluster in clusters)
             found = self._answers[selection] = AskedFreshness(clusters, is_complete, messages)
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -107,7 +106,6 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         self._aggregates = AggregateAnswers(view, ledger, self._pins, limits, self._freshness_answers)
         self._histories = HistoryAnswers(view, ledger, self._pins, limits, patches)
         self._changes = ChangeAnswers(view, ledger, self._pins, limits, patches, self._freshness_answers)
-        self._answers: Counter[str] = Counter()
 
     @property
     def oldest_pinned_revision(self) -> int:
@@ -117,10 +115,9 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
     def statistics(self) -> Mapping[str, int]:
         """Answers by method and completeness, readers that pin a revision, and the hub's statistics."""
         return {
-            **{f"answers_{name}": number for name, number in self._answers.items()},
             "pinned_readers": self._pins.readers,
+            **self._freshness_answers.statistics(),
             **self._lists.statistics(),
-            **self._changes.statistics(),
             **self._gate.statistics(),
             **self._hub.statistics(),
         }
@@ -145,11 +142,11 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         cluster_id = found[0].cluster_id
         (reference,) = found[0].objects
         fresh = cluster_freshness(self._view, self._ledger.clusters().get(cluster_id), cluster_id, selection)
-        self._count_answer("get", complete=fresh.is_complete)
+        self._freshness_answers.count("get", is_complete=fresh.is_complete)
         return inventory_pb2.GetResponse(
             object=self._message(reference),
             revision=self._view.revision,
-            freshness=cluster_freshness_to_proto(fresh, with_types=True),
+            freshness=cluster_freshness_to_proto(fresh),
         )
 
     @aio_writer_boundary
@@ -161,14 +158,12 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
                 await self._write(context, part)
 
     @aio_error_boundary
-    async def Aggregate(  # noqa: N802
+    async def Aggregate(  # type: ignore[override]  # noqa: N802 - encoded, see registration
         self, request: inventory_pb2.AggregateRequest, context: Context
-    ) -> inventory_pb2.AggregateResponse:
+    ) -> bytes:
         """Counts and sums up what is selected."""
         await self._wait_until_fresh(request)
-        response = await self._aggregates.answer(request, self._scope_of(context))
-        self._count_answer("aggregate", complete=response.summary.complete)
-        return response
+        return await self._aggregates.answer(request, self._scope_of(context))
 
     @aio_writer_boundary
     async def GetHistory(self, request: inventory_pb2.GetHistoryRequest, context: Context) -> None:  # noqa: N802
@@ -176,7 +171,8 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         async with aclosing(self._histories.parts(request, self._scope_of(context))) as parts:
             async for part in parts:
                 if part.HasField("summary"):
-                    self._count_answer("history", complete=not part.summary.freshness.incomplete_types)
+                    is_complete = not part.summary.freshness.incomplete_types
+                    self._freshness_answers.count("history", is_complete=is_complete)
                 await self._write(context, part.SerializeToString())
 
     @aio_writer_boundary
@@ -286,9 +282,6 @@ class InventoryServicer(inventory_pb2_grpc.InventoryServiceServicer):
         await self._gate.wait(conditions, request.fresh_within_ms)
         if conditions:
             self._freshness_answers.forget()
-
-    def _count_answer(self, method: str, *, complete: bool) -> None:
-        self._answers[f"{method}_{'complete' if complete else 'partial'}"] += 1
 
     async def _write(self, context: Context, message: bytes, cursor: bytes = b"") -> None:
         """Sends a message, or gives up on a client that does not take it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from federator.aggregator.merge.scope import EVERYTHING, Scope
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import Budget, QueryLimits
 from federator.aggregator.query.completeness import require_known_clusters
-from federator.aggregator.query.encoding import OBJECTS
+from federator.aggregator.query.encoding import OBJECTS, SUMMARY_CLUSTERS, EmbeddedField
 from federator.aggregator.query.listing import Listing
 from federator.aggregator.query.mask import ReadMask
 from federator.aggregator.query.moment import revision_of, selection_as_of
@@ -26,6 +25,7 @@ from federator.aggregator.query.page_token import PageTokenCodec, Place, binding
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.query.snapshot import Snapshot, take_snapshot
 from federator.aggregator.query.sorting import PlaceReader, sorted_revisions
+from federator.aggregator.query.state_cache import StateCache
 from federator.aggregator.serve.freshness_answers import AskedFreshness, FreshnessAnswers
 from federator.aggregator.serve.messages import budget_of, selection_from_proto
 from federator.errors import InvalidInput, PageTokenExpired, RevisionExpired
@@ -33,6 +33,12 @@ from federator.v1 import inventory_pb2
 
 MAX_PAGE_SIZE = 10_000
 """Objects of one page."""
+
+_SHORT = 1000
+"""Objects of a list, or of a first page, that others may ask for, too, such as what a dashboard shows. Longer lists and
+later pages are for who reads everything once."""
+
+_SUMMARY = EmbeddedField(inventory_pb2.ListResponse, "summary")
 
 
 class _Question(NamedTuple):
@@ -108,18 +114,16 @@ class ListAnswers:
         self._clock = clock
         self._tokens = PageTokenCodec.of(ledger.cursors)
         self._cache = PageCache(pins)
-        self._answers: Counter[str] = Counter()
+        self._states = StateCache(view.types)
 
     def statistics(self) -> Mapping[str, int]:
-        """Answers by completeness, and the lists that are kept for their next pages."""
-        return {
-            **{f"answers_list_{completeness}": number for completeness, number in self._answers.items()},
-            **self._cache.statistics(),
-        }
+        """The lists that are kept for their next pages, and the states that are kept for the next lists."""
+        return {**self._cache.statistics(), **self._states.statistics()}
 
     def close(self) -> None:
         """Lets go of what is kept for later pages."""
         self._cache.clear()
+        self._states.clear()
 
     async def answer(
         self, request: inventory_pb2.ListRequest, scope: Scope = EVERYTHING
@@ -156,6 +160,7 @@ class ListAnswers:
                 revision,
                 page.sorted.revisions[page.start : page.end],
                 mask=question.mask,
+                cache=None if question.place or page.end - page.start > _SHORT else self._states,
                 budget=budget,
             )
             last = b""
@@ -166,7 +171,7 @@ class ListAnswers:
                         budget.resume()
                     last = OBJECTS.encode(part)
             summary = self._summary(question, revision, page, listing)
-        yield last + inventory_pb2.ListResponse(summary=summary).SerializeToString()
+        yield last + _SUMMARY.encode([summary])
 
     def _question(self, request: inventory_pb2.ListRequest) -> _Question:
         if request.page_size > MAX_PAGE_SIZE:
@@ -262,18 +267,17 @@ class ListAnswers:
         is_there = start < len(revisions) and int(revisions[start]) == place.last
         return start + is_there
 
-    def _summary(self, question: _Question, revision: int, page: _Page, listing: Listing) -> inventory_pb2.ListSummary:
+    def _summary(self, question: _Question, revision: int, page: _Page, listing: Listing) -> bytes:
         fresh = page.fresh
         if listing.left_out:
             fresh = self._freshness.asked(question.selection)
         complete = not listing.left_out and fresh.is_complete
-        self._answers["complete" if complete else "partial"] += 1
+        self._freshness.count("list", is_complete=complete)
         summary = inventory_pb2.ListSummary(
             revision=revision,
             cursor=self._ledger.cursors.encode(revision),
             total=page.total - listing.missing,
             complete=complete,
-            clusters=fresh.messages,
         )
         most = min(page.total, question.limit or page.total)
         if question.page_size and not question.count_only and page.end < most:
@@ -282,7 +286,7 @@ class ListAnswers:
         if page.sorted.scanned:
             summary.scan.objects = page.sorted.scanned
             summary.scan.history = page.sorted.scanned_history
-        return summary
+        return summary.SerializeToString() + SUMMARY_CLUSTERS.encode(fresh.messages)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.records import ClusterEntry, ClusterRecord
@@ -13,6 +14,7 @@ from federator.aggregator.merge.merged_view import MergedView
 from federator.aggregator.merge.resource_types import ServedType
 from federator.aggregator.merge.selection import Selection
 from federator.aggregator.query.budget import Budget, QueryLimits
+from federator.aggregator.query.encoding import EmbeddedField, NumberField
 from federator.aggregator.query.moment import revision_of
 from federator.api.cluster import ClusterState, TypeState
 from federator.api.key import ObjectKey
@@ -100,35 +102,54 @@ def checked_name(field: str, given: str) -> str:
     return given
 
 
-def cluster_freshness_to_proto(fresh: ClusterFreshness, *, with_types: bool = False) -> inventory_pb2.ClusterFreshness:
-    """Returns the message of a cluster's freshness.
+def cluster_freshness_to_proto(fresh: ClusterFreshness) -> inventory_pb2.ClusterFreshness:
+    """Returns the message of a cluster's freshness, with all types that were asked for."""
+    return inventory_pb2.ClusterFreshness.FromString(encode_cluster_freshness(fresh, with_types=True))
+
+
+def encode_cluster_freshness(fresh: ClusterFreshness, *, with_types: bool) -> bytes:
+    """Returns the message of a cluster's freshness, encoded: an answer about a hundred clusters has thousands of types.
 
     Args:
         fresh: of the types that were asked for.
         with_types: whether those of them that lack nothing are told, too; a watch does not, bookmark by bookmark.
     """
-    return inventory_pb2.ClusterFreshness(
+    head = inventory_pb2.ClusterFreshness(
         cluster_id=fresh.cluster_id,
         state=cluster_state_to_proto(fresh.state),
         seen_age_ms=_milliseconds(fresh.seen_age),
         proved_age_ms=_milliseconds(fresh.proved_age),
-        incomplete_types=[type_freshness_to_proto(of_type) for of_type in fresh.types if not of_type.is_complete],
-        types=[type_freshness_to_proto(of_type) for of_type in fresh.types if of_type.state is not TypeState.ABSENT]
-        if with_types
-        else (),
     )
+    incomplete, types = [], []
+    for of_type in fresh.types:
+        encoded = encode_type_freshness(of_type)
+        if not of_type.is_complete:
+            incomplete.append(encoded)
+        if with_types and of_type.state is not TypeState.ABSENT:
+            types.append(encoded)
+    return head.SerializeToString() + _INCOMPLETE_TYPES.encode(incomplete) + _TYPES.encode(types)
 
 
-def type_freshness_to_proto(fresh: TypeFreshness) -> inventory_pb2.TypeFreshness:
-    """Returns the message of a type's freshness."""
+def encode_type_freshness(fresh: TypeFreshness) -> bytes:
+    """Returns the message of a type's freshness, encoded."""
+    head = _type_freshness_head(*fresh.group_resource, fresh.state, fresh.reason)
+    version = _RESOURCE_VERSION.text(fresh.low_water)
+    proved_age = _milliseconds(fresh.proved_age)
+    return head + version if proved_age is None else head + version + _PROVED_AGE.number(proved_age)
+
+
+@lru_cache(maxsize=4096)
+def _type_freshness_head(group: str, resource: str, state: TypeState, reason: str) -> bytes:
+    """What hardly changes."""
     return inventory_pb2.TypeFreshness(
-        group=fresh.group_resource.group,
-        resource=fresh.group_resource.resource,
-        state=type_state_to_proto(fresh.state),
-        resource_version=fresh.low_water,
-        proved_age_ms=_milliseconds(fresh.proved_age),
-        reason=fresh.reason,
-    )
+        group=group, resource=resource, state=type_state_to_proto(state), reason=reason
+    ).SerializeToString()
+
+
+_INCOMPLETE_TYPES = EmbeddedField(inventory_pb2.ClusterFreshness, "incomplete_types")
+_TYPES = EmbeddedField(inventory_pb2.ClusterFreshness, "types")
+_RESOURCE_VERSION = EmbeddedField(inventory_pb2.TypeFreshness, "resource_version")
+_PROVED_AGE = NumberField(inventory_pb2.TypeFreshness, "proved_age_ms")
 
 
 def cluster_to_proto(record: ClusterRecord, fresh: ClusterFreshness, objects: int) -> inventory_pb2.Cluster:
@@ -144,7 +165,7 @@ def cluster_to_proto(record: ClusterRecord, fresh: ClusterFreshness, objects: in
         proved_age_ms=_milliseconds(fresh.proved_age),
         server_version=record.server_version,
         source=record.source,
-        types=[type_freshness_to_proto(of_type) for of_type in fresh.types],
+        types=[inventory_pb2.TypeFreshness.FromString(encode_type_freshness(of_type)) for of_type in fresh.types],
         state_since_ms=record.since_ms,
         labels=record.labels,
     )

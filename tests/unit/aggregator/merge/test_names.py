@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +69,32 @@ def test_a_filled_table_is_as_one_that_was_filled_one_by_one(loaded: list[str], 
     for number in numbers:
         table.leave(number)
     assert len(table) == len(set(more))
+
+
+@given(st.lists(texts, max_size=30), st.lists(texts, max_size=9), st.lists(texts, max_size=9), st.booleans())
+def test_the_first_names_are_found_among_the_rows(
+    loaded: list[str], more: list[str], left: list[str], descending: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(names, "_CHUNK", 4)
+        collected = LoadedNames(SEED)
+        for name in loaded:
+            collected.add(name)
+        table = NameTable(SEED)
+        rows = dict(enumerate(zip(loaded, table.fill(collected).tolist(), strict=True)))
+        for name in left:
+            row = next((row for row, (its_name, _) in rows.items() if its_name == name), None)
+            if row is not None:
+                table.leave(rows.pop(row)[1])
+        table.ranks()  # numbers that are free are given to others from now on
+        rows |= {100 + place: (name, table.use(name)) for place, name in enumerate(more)}
+        numbers = np.array([number for _, number in rows.values()], np.uint32)
+        order = sorted({name for name, _ in rows.values()}, key=_encoded, reverse=descending)
+        for wanted in (1, 3, 100):
+            found = table.among(numbers, table.lowest(wanted, descending=descending)).tolist()
+            assert [list(rows)[place] for place in found] == [
+                row for row, (name, _) in rows.items() if name in order[:wanted]
+            ]
 
 
 def test_names_that_left_give_their_room_back() -> None:

@@ -210,3 +210,17 @@ async def test_a_costly_list_of_names_is_refused_before_it_is_looked_up() -> Non
     for names in (["pods," * 1_000_000], ["pods"] * 1_000_000, itertools.repeat("pods")):
         with pytest.raises(InvalidInput, match="type names"):
             types.resolve(names)
+
+
+async def test_what_a_name_means_is_asked_anew_when_types_have_changed() -> None:
+    federation = Federation()
+    await federation.join("a", (OTHER_WIDGETS,))
+    types = federation.view.types
+    assert types.resolve(["widgets"]) == types.resolve(["widgets"]) == {OTHER_WIDGETS.group_resource}
+    assert types.resolve(["*"]) == {OTHER_WIDGETS.group_resource}
+    await federation.join("b", (PODS,))
+    assert types.resolve(["*"]) == {OTHER_WIDGETS.group_resource, PODS.group_resource}
+    with pytest.raises(UnknownResourceType):
+        types.resolve(["gateways"])
+    await federation.join("c", (GATEWAYS,))
+    assert types.resolve(["gateways"]) == {GATEWAYS.group_resource}

@@ -203,7 +203,7 @@ async def test_aggregates_equal_those_of_plain_dicts(
         ],
         at_revision=revision,
     )
-    answer = await world.answers.answer(request)
+    answer = inventory_pb2.AggregateResponse.FromString(await world.answers.answer(request))
     objects = [found for found in world.past[revision] if found.resource in asked and SELECTORS[selector](found)]
     expected = grouped(objects, group_by)
     found = {_key(each): each for each in answer.groups}
@@ -214,7 +214,7 @@ async def test_aggregates_equal_those_of_plain_dicts(
     in_order = sorted(expected, key=lambda key: [(text is None, sort_key(text or ""), text or "") for text in key])
     assert list(map(_key, answer.groups)) == in_order
     request.top = data.draw(st.integers(1, 4))
-    top = await world.answers.answer(request)
+    top = inventory_pb2.AggregateResponse.FromString(await world.answers.answer(request))
     assert top.total_groups == answer.total_groups
 
     def has_value(group: inventory_pb2.Group) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federator.aggregator.query.encoding import EVENTS, OBJECT, OBJECTS, PREVIOUS
+from federator.aggregator.query.encoding import EVENTS, OBJECT, OBJECTS, PREVIOUS, encode_identity
 from federator.v1 import inventory_pb2
 
 
@@ -17,3 +17,10 @@ def test_a_message_put_together_is_the_message(size: int) -> None:
     response = inventory_pb2.WatchResponse.FromString((EVENTS.prefix(len(parts)) + parts) * 2)
     assert list(response.events) == [event, event]
     assert list(inventory_pb2.ListResponse.FromString(OBJECTS.encode([encoded] * 3)).objects) == [inner] * 3
+
+
+@pytest.mark.parametrize("name", ["", "web-0", "x" * 127, "x" * 128, "x" * 253, "x" * 300, "é", "é" * 64, "\x7f"])
+@pytest.mark.parametrize("namespace", ["", "shop", "ü" * 100])
+def test_an_identity_is_that_of_the_message(namespace: str, name: str) -> None:
+    message = inventory_pb2.InventoryObject.FromString(encode_identity(namespace, name, "uid-1", "17"))
+    assert message == inventory_pb2.InventoryObject(namespace=namespace, name=name, uid="uid-1", resource_version="17")

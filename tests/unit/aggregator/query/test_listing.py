@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from federator.aggregator.merge.selection import Selection
-from federator.aggregator.query.listing import PAGE_BYTES, Listing, present_listing
+from federator.aggregator.query.listing import PART_BYTES, Listing, present_listing
 from federator.aggregator.query.sorting import SLICE
 from federator.api.resource import GroupResource
 from federator.api.selector import FieldSelector
@@ -59,7 +59,7 @@ async def test_any_field_selects_and_is_counted() -> None:
 async def test_parts_are_cut_by_bytes() -> None:
     federation = Federation()
     await federation.join("a")
-    sizes = {"p0": 100, "p1": PAGE_BYTES // 2, "p2": PAGE_BYTES // 2, "p3": PAGE_BYTES * 2, "p4": 100}
+    sizes = {"p0": 100, "p1": PART_BYTES // 2, "p2": PART_BYTES // 2, "p3": PART_BYTES * 2, "p4": 100}
     for name, size in sizes.items():
         await federation.commit("a", put(name, data="x" * size))
     listing = present_listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource})))

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from federator.aggregator.ledger.records import ObjectEntry
 from federator.aggregator.merge.recent_changes import RecentChanges
-from federator.aggregator.merge.scope import Located
+from federator.aggregator.merge.scope import EVERYTHING, Located, Scope
 from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.pins import Pins
 from federator.aggregator.serve.aggregate_answers import AggregateAnswers
@@ -34,6 +34,12 @@ Keys = tuple[str | None, ...]
 
 def answers(federation: Federation, limits: QueryLimits | None = None) -> AggregateAnswers:
     return AggregateAnswers(federation.view, federation.ledger, Pins(), limits)
+
+
+async def ask(
+    federation: Federation, request: inventory_pb2.AggregateRequest, scope: Scope = EVERYTHING
+) -> inventory_pb2.AggregateResponse:
+    return inventory_pb2.AggregateResponse.FromString(await answers(federation).answer(request, scope))
 
 
 def request(*group_by: str, measures: Sequence[tuple[str, str]] = (), **fields: Any) -> inventory_pb2.AggregateRequest:
@@ -112,14 +118,14 @@ async def federation() -> Federation:
     ],
 )  # fmt: skip
 async def test_groups_by(federation: Federation, group_by: list[str], expected: list[tuple[Keys, str]]) -> None:
-    response = await answers(federation).answer(request(*group_by))
+    response = await ask(federation, request(*group_by))
     assert table(response) == [(keys, (count,)) for keys, count in expected]
     assert response.total_groups == len(expected)
     assert response.summary.total == 5
 
 
 async def test_by_cluster_and_type(federation: Federation) -> None:
-    response = await answers(federation).answer(request("type", "cluster", resources=["*"]))
+    response = await ask(federation, request("type", "cluster", resources=["*"]))
     assert table(response) == [
         (("deployments.apps", "eu-1"), ("1",)),
         (("nodes", "eu-1"), ("2",)),
@@ -152,7 +158,7 @@ async def test_by_cluster_and_type(federation: Federation) -> None:
 async def test_measures(
     federation: Federation, function: str, field: str, value: str, number: float | None, ignored: int
 ) -> None:
-    response = await answers(federation).answer(request(measures=[(function, field)]))
+    response = await ask(federation, request(measures=[(function, field)]))
     ((measured,),) = (group.measures for group in response.groups)
     assert (measured.value, measured.number if measured.HasField("number") else None) == (value, number)
     assert measured.ignored == ignored
@@ -162,12 +168,10 @@ async def test_minutes_are_told_from_thousandths_by_what_else_the_field_has() ->
     federation = Federation()
     await federation.join("eu-1")
     await federation.commit("eu-1", put("a", interval="5m"), put("b", interval="30s"), put("c", interval="0"))
-    response = await answers(federation).answer(
-        request(measures=[("SUM", "interval"), ("MAX", "interval"), ("MIN", "interval")])
-    )
+    response = await ask(federation, request(measures=[("SUM", "interval"), ("MAX", "interval"), ("MIN", "interval")]))
     assert table(response) == [((), ("5m30s", "5m", "0"))]
     await federation.commit("eu-1", put("d", interval="1"))
-    response = await answers(federation).answer(request(measures=[("SUM", "interval"), ("MAX", "interval")]))
+    response = await ask(federation, request(measures=[("SUM", "interval"), ("MAX", "interval")]))
     assert table(response) == [((), ("1005m", "30s"))]
     assert response.groups[0].measures[0].ignored == 1
 
@@ -201,7 +205,7 @@ async def test_top_is_by_the_first_measure_and_ties_by_key(
     ]
     for number, (label, fields) in enumerate(changes):
         await federation.commit("eu-1", put(f"p{number}", labels={} if label is None else {"app": label}, **fields))
-    response = await answers(federation).answer(request("label:app", measures=measures, top=top))
+    response = await ask(federation, request("label:app", measures=measures, top=top))
     assert [keys[0] for keys, _ in table(response)] == expected
     assert response.total_groups == 4
 
@@ -211,7 +215,7 @@ async def test_keys_are_sorted_as_values_are() -> None:
     await federation.join("eu-1")
     texts = ["b", "10", "9", "1Ki", "1.0", "1", "30s", ""]
     await federation.commit("eu-1", *(put(f"p{number}", key=text) for number, text in enumerate(texts)), put("none"))
-    response = await answers(federation).answer(request(".key"))
+    response = await ask(federation, request(".key"))
     assert [keys[0] for keys, _ in table(response)] == ["1", "1.0", "9", "10", "1Ki", "30s", "", "b", None]
 
 
@@ -220,22 +224,20 @@ async def test_nothing_selected_is_one_group_or_none(federation: Federation) -> 
         "label_selector": "app=nobody",
         "measures": [("COUNT", ""), ("SUM", "spec.x"), ("DISTINCT", "spec.x")],
     }
-    assert table(await answers(federation).answer(request(**asked))) == [((), ("0", "", "0"))]
-    assert table(await answers(federation).answer(request("label:app", **asked))) == []
-    assert table(await answers(federation).answer(request("cluster", label_selector="app=nobody"))) == []
-    assert table(await answers(federation).answer(request(label_selector="app=nobody"))) == [((), ("0",))]
+    assert table(await ask(federation, request(**asked))) == [((), ("0", "", "0"))]
+    assert table(await ask(federation, request("label:app", **asked))) == []
+    assert table(await ask(federation, request("cluster", label_selector="app=nobody"))) == []
+    assert table(await ask(federation, request(label_selector="app=nobody"))) == [((), ("0",))]
 
 
 async def test_a_field_without_an_index_is_read_and_the_answer_says_so(federation: Federation) -> None:
-    response = await answers(federation).answer(request(measures=[("COUNT", "spec.containers.*.image")]))
+    response = await ask(federation, request(measures=[("COUNT", "spec.containers.*.image")]))
     assert response.summary.scan.objects == 5
     assert not response.summary.scan.history
-    response = await answers(federation).answer(request(field_selector="spec.containers.0.image=web:2"))
+    response = await ask(federation, request(field_selector="spec.containers.0.image=web:2"))
     assert table(response) == [((), ("1",))]
     assert (response.summary.total, response.summary.scan.objects) == (1, 5)
-    response = await answers(federation).answer(
-        request("cluster", "label:app", measures=[("DISTINCT", "spec.nodeName")])
-    )
+    response = await ask(federation, request("cluster", "label:app", measures=[("DISTINCT", "spec.nodeName")]))
     assert not response.summary.HasField("scan")
 
 
@@ -244,23 +246,23 @@ async def test_the_past_is_as_it_was(federation: Federation, remembered: int) ->
     federation.view.recent = RecentChanges(remembered)
     federation.view.recent.load(federation.ledger)
     before = federation.ledger.revision
-    expected = table(await answers(federation).answer(request("label:app", "node", ".spec.containers.*.image")))
+    expected = table(await ask(federation, request("label:app", "node", ".spec.containers.*.image")))
     await federation.commit(
         "eu-1", delete("a"), pod("b", labels={"app": "y"}, node="n3"), pod("new", labels={"app": "x"}, owner="o")
     )
     await federation.commit("eu-1", delete("new"), pod("b"))
     await federation.commit("us-1", pod("z", labels={"app": "x"}, created=3))
     asked = request("label:app", "node", ".spec.containers.*.image", at_revision=before)
-    response = await answers(federation).answer(asked)
+    response = await ask(federation, asked)
     assert table(response) == expected
     assert response.summary.revision == before
     assert response.summary.scan.history is (remembered == 1)
     times = request(measures=[("MIN", "metadata.creationTimestamp")], clusters=["us-1"])
-    assert table(await answers(federation).answer(times)) == [((), ("1970-01-01T00:00:03Z",))]
+    assert table(await ask(federation, times)) == [((), ("1970-01-01T00:00:03Z",))]
     times.at_revision = before
-    assert table(await answers(federation).answer(times)) == [((), ("1970-01-01T00:25:00Z",))]
+    assert table(await ask(federation, times)) == [((), ("1970-01-01T00:25:00Z",))]
     counts = request("cluster", at_revision=before)
-    assert table(await answers(federation).answer(counts)) == [(("eu-1",), ("3",)), (("us-1",), ("2",))]
+    assert table(await ask(federation, counts)) == [(("eu-1",), ("3",)), (("us-1",), ("2",))]
 
 
 class _OnlyCluster:
@@ -279,22 +281,22 @@ class _OnlyCluster:
 @pytest.mark.parametrize("group_by", [(), ("cluster",), ("cluster", "label:app"), ("cluster", ".metadata.name")])
 async def test_nothing_outside_the_scope_is_counted(federation: Federation, group_by: tuple[str, ...]) -> None:
     before = federation.ledger.revision
-    inside = await answers(federation).answer(request(*group_by, clusters=["us-1"]))
+    inside = await ask(federation, request(*group_by, clusters=["us-1"]))
     await federation.commit("eu-1", delete("a"), pod("b"))
     for asked in (request(*group_by), request(*group_by, at_revision=before)):
-        response = await answers(federation).answer(asked, _OnlyCluster("us-1"))
+        response = await ask(federation, asked, _OnlyCluster("us-1"))
         assert table(response) == table(inside)
         assert response.summary.total == 2
 
 
 async def test_the_summary_says_what_is_not_live(federation: Federation) -> None:
-    response = await answers(federation).answer(request("cluster"))
+    response = await ask(federation, request("cluster"))
     assert response.summary.complete
     assert [cluster.cluster_id for cluster in response.summary.clusters] == ["eu-1", "us-1"]
     assert response.summary.revision == federation.ledger.revision
     assert not response.summary.cursor
     await federation.ledger.set_cluster_state(ClusterID("us-1"), ClusterState.STALE, "agent silent")
-    response = await answers(federation).answer(request("cluster"))
+    response = await ask(federation, request("cluster"))
     assert not response.summary.complete
 
 
@@ -319,7 +321,7 @@ async def test_the_summary_says_what_is_not_live(federation: Federation) -> None
 )
 async def test_refuses_by_name(federation: Federation, asked: inventory_pb2.AggregateRequest, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        await answers(federation).answer(asked)
+        await ask(federation, asked)
     assert refused.value.field == field
     assert refused.value.allowed
 
@@ -332,7 +334,7 @@ async def test_refuses_as_a_list_does(federation: Federation) -> None:
         (request(at_revision=1), RevisionExpired),
     ):
         with pytest.raises(error):
-            await answers(federation).answer(asked)
+            await ask(federation, asked)
 
 
 async def test_an_object_that_cannot_be_read_is_left_out_and_the_answer_not_complete(
@@ -347,10 +349,10 @@ async def test_an_object_that_cannot_be_read_is_left_out_and_the_answer_not_comp
         return read(revision)
 
     monkeypatch.setattr(federation.ledger, "entry", entry)
-    response = await answers(federation).answer(request("label:app", measures=[("COUNT", "spec.containers.*.image")]))
+    response = await ask(federation, request("label:app", measures=[("COUNT", "spec.containers.*.image")]))
     assert table(response) == [(("",), ("1",)), (("x",), ("1",)), ((None,), ("1",))]
     assert (response.summary.total, response.summary.complete) == (5, False)
-    by_indexes = await answers(federation).answer(request("label:app"))
+    by_indexes = await ask(federation, request("label:app"))
     assert (by_indexes.summary.total, by_indexes.summary.complete) == (6, True)
 
 
@@ -362,12 +364,12 @@ async def test_groups_have_a_limit() -> None:
         await federation.commit(
             "eu-1", *(put(f"p{name}", labels={"app": f"{name % 5000}"}, key=name) for name in names)
         )
-    assert (await answers(federation).answer(request(".key", top=1))).total_groups == 10_000
-    assert (await answers(federation).answer(request("label:app", top=1))).total_groups == 5_000
+    assert (await ask(federation, request(".key", top=1))).total_groups == 10_000
+    assert (await ask(federation, request("label:app", top=1))).total_groups == 5_000
     await federation.commit("eu-1", put("one-more", labels={"app": "-1"}, key="one-more"))
     for group_by in ((".key",), ("label:app", ".key")):
         with pytest.raises(QueryTooCostly) as refused:
-            await answers(federation).answer(request(*group_by, top=1))
+            await ask(federation, request(*group_by, top=1))
         assert refused.value.limit == "groups"
 
 
@@ -381,5 +383,5 @@ async def test_limits_are_kept(limit: str, group_by: str) -> None:
     await federation.commit("eu-1", *(put(f"p{name}", labels={"app": "a"}, key=name) for name in range(900)))
     asked = request(group_by, limits=inventory_pb2.Limits(**{limit: 1}))
     with pytest.raises(QueryTooCostly) as refused:
-        await answers(federation).answer(asked)
+        await ask(federation, asked)
     assert refused.value.limit == limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from federator.aggregator.ledger.records import Put
 from federator.aggregator.merge.scope import EVERYTHING, Located, Scope
 from federator.aggregator.query.budget import QueryLimits
 from federator.aggregator.query.pins import Pins
+from federator.aggregator.serve import list_answers
+from federator.aggregator.serve.freshness_answers import FreshnessAnswers
 from federator.aggregator.serve.list_answers import MAX_PAGE_SIZE, ListAnswers
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.key import ObjectKey
@@ -79,7 +81,10 @@ class Bed:
             self._answers.close()
         self.pins = Pins()
         view, ledger = self.federation.view, self.federation.ledger
-        self.answers = self._answers = ListAnswers(view, ledger, self.pins, limits=self._limits, clock=lambda: self.now)
+        self.freshness = FreshnessAnswers(view, ledger)
+        self.answers = self._answers = ListAnswers(
+            view, ledger, self.pins, limits=self._limits, freshness=self.freshness, clock=lambda: self.now
+        )
 
     async def start(self, *clusters: str) -> None:
         for cluster in clusters:
@@ -436,6 +441,7 @@ async def test_what_is_damaged_is_left_out_and_said(monkeypatch: pytest.MonkeyPa
     ledger = bed.federation.ledger
     damaged = (await bed.ask("pods", order_by="name")).objects[1].revision
     entry = ledger.entry
+    bed.restart()  # else it is still remembered
 
     def read(revision: int) -> Any:
         if revision == damaged:
@@ -534,7 +540,7 @@ async def test_freshness_has_every_type_that_is_not_absent() -> None:
         ["nodes", "pods", "deployments"]
     ] * 2
     assert {of_type.state for cluster in summary.clusters for of_type in cluster.types} == {types_pb2.TYPE_STATE_LIVE}
-    assert bed.answers.statistics()["answers_list_complete"] == 1
+    assert bed.freshness.statistics()["answers_list_complete"] == 1
 
 
 class _Shop2:
@@ -569,3 +575,48 @@ async def test_whoever_may_see_a_part_is_told_of_that_part_alone() -> None:
     assert (await bed.ask("pods", scope=scope, page_size=1, page_token=token)).keys == ["a//pods/shop-2/z"]
     # With another's token: what follows in the list of whoever asks.
     assert (await bed.ask("pods", page_size=9, page_token=token)).keys == ["a//pods/shop-2/z", "b//pods/shop/y"]
+
+
+# ----------------------------------------------------------------------------------------------- what is asked again
+
+
+async def test_a_list_that_is_asked_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed = await _bed("x", "y", "z")
+    first = await bed.ask("pods", order_by="name")
+    await bed.commit("b", put("y", labels={"v": "2"}))
+    await bed.ask("pods", order_by="name desc", page_size=4)
+    entries, read = bed.federation.ledger.entries, list[int]()
+
+    def noted(revisions: Iterable[int]) -> Iterator[Any]:
+        for revision, entry in entries(revisions):
+            read.append(revision)
+            yield revision, entry
+
+    monkeypatch.setattr(bed.federation.ledger, "entries", noted)
+    again = await bed.ask("pods", order_by="name")
+    assert not read
+    assert again.keys == first.keys
+    changed = {_key(message).name for message in again.objects if message not in first.objects}
+    assert changed == {"y"}
+    masked = await bed.ask("pods", read_mask=["metadata.name"])
+    assert not read
+    assert {len(msgspec.json.decode(message.body)) for message in masked.objects} == {1}
+    assert (await bed.ask("pods", order_by="name")).objects == again.objects  # a mask changes nothing that is kept
+
+
+async def test_long_lists_and_later_pages_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_answers, "_SHORT", 2)
+    bed = await _bed("x", "y", "z")
+    await bed.ask("pods")
+    assert bed.answers.statistics()["cached_states"] == 0
+    page = await bed.ask("pods", page_size=2)
+    assert bed.answers.statistics()["cached_states"] == 2
+    await bed.ask("pods", page_size=2, page_token=page.summary.next_page_token)
+    assert bed.answers.statistics()["cached_states"] == 2
+
+
+async def test_a_kind_that_is_described_anew_is_told() -> None:
+    bed = await _bed("x")
+    assert {message.kind for message in (await bed.ask("pods")).objects} == {"Pod"}
+    await bed.federation.join("a", (msgspec.structs.replace(PODS, kind="Hull"),))
+    assert {message.kind for message in (await bed.ask("pods", clusters="a")).objects} == {"Hull"}
