@@ -9,10 +9,10 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.records import ClusterRecord
 from federator.aggregator.merge.merged_view import MergedView
 from federator.api.cluster import ClusterID, ClusterState
+from federator.api.duration_histogram import DurationHistogram
 from federator.observability.metrics import MEMBER
 
 Statistics = Mapping[str, Mapping[str, Any]]

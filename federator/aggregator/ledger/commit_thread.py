@@ -14,9 +14,9 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.tables import Tables
 from federator.aggregator.ledger.writer import Writer, writing
+from federator.api.duration_histogram import DurationHistogram
 from federator.errors import FederatorError, LedgerError, LedgerFull
 
 log = structlog.get_logger(__name__)

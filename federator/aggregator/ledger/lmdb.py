@@ -20,7 +20,6 @@ from federator.aggregator.ledger.commit_thread import CommitThread
 from federator.aggregator.ledger.damage import STATE_LOST, Damage, plan_loss
 from federator.aggregator.ledger.files import sync_folder, take_lock
 from federator.aggregator.ledger.floor import Floor, Mark
-from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.ledger import ENTRIES_PER_LOT, KEYS_PER_SLICE, CommitListener
 from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.migration import migrate
@@ -55,6 +54,7 @@ from federator.aggregator.ledger.tables import Tables
 from federator.aggregator.ledger.writer import Writer, writing
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
+from federator.api.duration_histogram import DurationHistogram
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import CursorExpired, InvalidInput, LedgerCorrupt, LedgerError, LedgerFull

@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from federator.aggregator.ledger.histogram import DurationHistogram
 from federator.aggregator.ledger.ledger import KEYS_PER_SLICE, CommitListener
 from federator.aggregator.ledger.members import Members
 from federator.aggregator.ledger.planning import (
@@ -41,6 +40,7 @@ from federator.aggregator.ledger.records import (
 )
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
+from federator.api.duration_histogram import DurationHistogram
 from federator.api.key import ObjectKey
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import CursorExpired, InvalidInput, LedgerCorrupt, LedgerError, LedgerFull

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from federator.aggregator.ledger.histogram import BOUNDS, DurationHistogram
+from federator.api.duration_histogram import BOUNDS, DurationHistogram
 
 
 def test_durations_are_counted_at_or_below_each_bound() -> None:
