@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from federator.api.delta import DeltaType, Tombstone
 from federator.api.object import KubeObject
@@ -73,7 +73,7 @@ class Controller:
         return {"deltas": self._deltas, "unknown_deletes": self._unknown_deletes}
 
     def _apply_deltas(self, item: Deltas) -> None:
-        key = item.key
+        key, arrived_at = item.key, self._fifo.arrived_at
         is_initial = not self._fifo.has_synced()
         for delta in item.deltas:
             self._deltas += 1
@@ -87,9 +87,9 @@ class Controller:
             if not self._processor.has_listeners:
                 continue
             if before is None:
-                self._processor.distribute_add(key, obj, is_initial=is_initial)
+                self._processor.distribute_add(key, obj, is_initial=is_initial, arrived_at=arrived_at)
             else:
-                self._processor.distribute_update(key, before, obj)
+                self._processor.distribute_update(key, before, obj, arrived_at=arrived_at)
 
     def _delete(self, key: str, obj: KubeObject | Tombstone) -> None:
         before = self._indexer.remove(key)
@@ -101,31 +101,36 @@ class Controller:
         if self._sink is not None:
             self._sink.deleted(key, obj.object if isinstance(obj, Tombstone) else obj, before)
         if self._processor.has_listeners:
-            self._processor.distribute_delete(key, obj)
+            self._processor.distribute_delete(key, obj, arrived_at=self._fifo.arrived_at)
 
     def _replace_all(self, item: ReplacedAll) -> None:
         """Swaps the store in one step, then tells: all deletes, then adds and updates in the list's order."""
         is_initial = not self._fifo.has_synced()
         kept = [self._retain(obj) for obj in item.objects] if self._retain else list(item.objects)
-        withheld = {key: self._indexer.get_by_key(key) for key in item.withheld}
+        withheld = {key: None if kept is None else self._indexer.whole(kept) for key, kept in self._kept(item.withheld)}
         kept += filter(None, withheld.values())
         before = self._indexer.replace(kept, item.resource_version)
         if self._sink is not None:
             self._sink.replaced_all(item.resource_version, item.objects, withheld)
         if not self._processor.has_listeners:
             return
+        whole, arrived_at = self._indexer.whole, self._fifo.arrived_at
         for key, old in before.items():
-            if self._indexer.get_by_key(key) is None:
-                self._processor.distribute_delete(key, Tombstone(key, old))
+            if self._indexer.kept(key) is None:
+                self._processor.distribute_delete(key, Tombstone(key, whole(old)), arrived_at=arrived_at)
         for obj in item.objects:
             key = obj.key
             stored = before.get(key)
             if stored is None:
-                self._processor.distribute_add(key, obj, is_initial=is_initial)
-            else:
-                self._processor.distribute_update(key, stored, obj)
+                self._processor.distribute_add(key, whole(obj), is_initial=is_initial, arrived_at=arrived_at)
+            elif stored.resource_version != obj.resource_version or self._processor.has_due_for_resync:
+                self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at)
+
+    def _kept(self, keys: Iterable[str]) -> Iterator[tuple[str, KubeObject | None]]:
+        for key in keys:
+            yield key, self._indexer.kept(key)
 
     def _sync_all(self) -> None:
         if self._processor.has_listeners:
             for obj in self._indexer.list():
-                self._processor.distribute_update(obj.key, obj, obj)
+                self._processor.distribute_update(obj.key, obj, obj, arrived_at=self._fifo.arrived_at)

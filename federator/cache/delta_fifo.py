@@ -22,7 +22,9 @@ import msgspec
 import structlog
 
 from federator.api.delta import Delta, DeltaType, Tombstone
+from federator.api.duration_histogram import DurationHistogram
 from federator.api.object import KubeObject
+from federator.cache.clock import loop_time
 
 log = structlog.get_logger(__name__)
 
@@ -87,6 +89,10 @@ class KnownObjects(Protocol):
         """The stored state, or None."""
         ...
 
+    def kept(self, key: str) -> KubeObject | None:
+        """The stored state as it is kept: what a list may give again."""
+        ...
+
 
 class FIFOClosed(Exception):
     """The queue takes no more; for a pop: and has no more."""
@@ -131,7 +137,10 @@ class DeltaFIFO:
         self._transform = transform
         self._max_backlog = max_backlog
         self._atomic = atomic
-        self._queue: deque[tuple[str, Popped]] = deque()  # each with the newest version that arrived before it
+        # Each with the newest version that arrived before it, and when it arrived.
+        self._queue: deque[tuple[str, float, Popped]] = deque()
+        self._arrived_at = 0.0
+        self._latencies = DurationHistogram()
         self._items: dict[str, Deltas] = {}  # the newest segment's, by key
         self._last_arrived = ""
         self._backlog = 0
@@ -229,7 +238,7 @@ class DeltaFIFO:
             if self._closed:
                 raise FIFOClosed
             await self._not_empty.wait()
-        _, item = self._queue.popleft()
+        _, self._arrived_at, item = self._queue.popleft()
         count = 1
         if type(item) is Deltas:
             count = len(item.deltas)
@@ -247,6 +256,7 @@ class DeltaFIFO:
         try:
             process(item, low_water)
         finally:
+            self._latencies.observe(loop_time() - self._arrived_at)
             self._backlog -= count
             if self._backlog < self._max_backlog:
                 self._has_room.set()
@@ -276,16 +286,22 @@ class DeltaFIFO:
             raise FIFOClosed
 
     @property
+    def arrived_at(self) -> float:
+        """Loop time at which what is being processed, or was last, arrived: of several deltas the first."""
+        return self._arrived_at
+
+    @property
     def withheld(self) -> Collection[str]:
         """Keys of the objects whose transform failed, as far as they are known to exist."""
         return self._quarantined.keys()
 
     def statistics(self) -> Mapping[str, object]:
-        """Sizes and counts; `quarantined_keys` are the first ten."""
+        """Sizes and counts; `latencies` are from arrival to processed, `quarantined_keys` the first ten."""
         return {
             "backlog": self._backlog,
             "entries": len(self._queue),
             "producer_waits": self._waits,
+            "latencies": self._latencies,
             "quarantined": len(self._quarantined),
             "quarantined_keys": tuple(self._quarantined)[:_NAMED_QUARANTINED],
         }
@@ -334,7 +350,7 @@ class DeltaFIFO:
             self._last_arrived = barrier.resource_version
 
     def _append(self, item: Popped) -> None:
-        self._queue.append((self._last_arrived, item))
+        self._queue.append((self._last_arrived, loop_time(), item))
         self._backlog += 1
         self._not_empty.set()
 
@@ -364,7 +380,7 @@ class DeltaFIFO:
         kept = []
         for position, obj in enumerate(objects, 1):
             # A list may give stored objects again, which were transformed when they came.
-            is_stored = self._known_objects.get_by_key(obj.key) is obj
+            is_stored = self._known_objects.kept(obj.key) is obj
             transformed = obj if is_stored else self._transformed(obj)
             if transformed is not None:
                 kept.append(transformed)

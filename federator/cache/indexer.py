@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import get_ident
+from types import MappingProxyType
 
 import structlog
 
 from federator.api.delta import Tombstone
 from federator.api.object import KubeObject
+from federator.cache.compressor import Compressor
 from federator.errors import InvalidInput
 
 log = structlog.get_logger(__name__)
@@ -20,6 +22,9 @@ IndexFunc = Callable[[KubeObject], Iterable[str]]
 NAMESPACE_INDEX = "namespace"
 
 _NAMED_QUARANTINED = 10
+
+OBJECT_BYTES = 600
+"""What an object takes besides its JSON: its names and versions, its key, its places in the store and one index."""
 
 
 def meta_namespace_index_func(obj: KubeObject) -> Sequence[str]:
@@ -70,6 +75,23 @@ class _Index:
                 del self.keys_by_value[value]
 
 
+class _Restored(Mapping[str, KubeObject]):
+    """Compressed objects by key, each decompressed when it is asked for."""
+
+    def __init__(self, items: Mapping[str, KubeObject], compressor: Compressor) -> None:
+        self._items = items
+        self._compressor = compressor
+
+    def __getitem__(self, key: str) -> KubeObject:
+        return self._compressor.restore(self._items[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
 class Indexer:
     """Objects by key, and by the values that index functions give them.
 
@@ -81,10 +103,20 @@ class Indexer:
     Bound to the thread that uses it first, the one of its event loop; any other gets a RuntimeError.
     """
 
-    def __init__(self, indexers: Mapping[str, IndexFunc] | None = None) -> None:
-        """Creates an empty store with these index functions, by index name."""
+    def __init__(self, indexers: Mapping[str, IndexFunc] | None = None, *, compress: bool = False) -> None:
+        """Creates an empty store.
+
+        Args:
+            indexers: index functions, by index name.
+            compress: keep the objects' JSON compressed, in a sixth of the memory or less. Each object that is read is
+                decompressed then, some 10 µs for one of 3 KB; `list_keys` and `index_keys` need none of that.
+        """
         self._thread = 0
+        self._compressor = Compressor() if compress else None
         self._items: dict[str, KubeObject] = {}
+        self._raw_bytes = 0
+        self._hits = 0
+        self._misses = 0
         self._indexes: dict[str, _Index] = {}
         self._last_resource_version = ""
         if indexers:
@@ -113,11 +145,16 @@ class Indexer:
         if isinstance(obj, KubeObject):
             self.bookmark(obj.resource_version)
 
-    def replace(self, objects: Iterable[KubeObject], resource_version: str) -> dict[str, KubeObject]:
-        """Holds exactly these objects from now on; returns what was held before, by key."""
+    def replace(self, objects: Sequence[KubeObject], resource_version: str) -> Mapping[str, KubeObject]:
+        """Holds exactly these objects from now on; returns what was held before, by key and as it was kept."""
         self._check_thread()
         before = self._items
-        self._items = {obj.key: obj for obj in objects}
+        if self._compressor is None:
+            self._items = {obj.key: obj for obj in objects}
+        else:
+            self._compressor.learn(objects)
+            self._items = {obj.key: self._compressor.compress(obj) for obj in objects}
+        self._raw_bytes = sum(len(kept.raw) for kept in self._items.values())
         self._indexes = {name: self._build(name, index.func) for name, index in self._indexes.items()}
         self.bookmark(resource_version)
         return before
@@ -126,19 +163,21 @@ class Indexer:
         """Stores a state and returns the one before; leaves `last_resource_version` alone."""
         self._check_thread()
         before = self._items.get(key)
-        self._items[key] = obj
+        kept = self._items[key] = self._compressor.compress(obj) if self._compressor else obj
+        self._raw_bytes += len(kept.raw) - (len(before.raw) if before else 0)
         for index in self._indexes.values():
             index.put(key, obj)
-        return before
+        return None if before is None else self.whole(before)
 
     def remove(self, key: str) -> KubeObject | None:
         """Forgets a key and returns its last state; leaves `last_resource_version` alone."""
         self._check_thread()
         before = self._items.pop(key, None)
         if before is not None:
+            self._raw_bytes -= len(before.raw)
             for index in self._indexes.values():
                 index.remove(key)
-        return before
+        return None if before is None else self.whole(before)
 
     def bookmark(self, resource_version: str) -> None:
         """Notes that everything up to a version is applied; an empty one says nothing."""
@@ -152,12 +191,35 @@ class Indexer:
     def get_by_key(self, key: str) -> KubeObject | None:
         """The stored state, or None."""
         self._check_thread()
+        kept = self._items.get(key)
+        if kept is None:
+            self._misses += 1
+            return None
+        self._hits += 1
+        return self.whole(kept)
+
+    def kept(self, key: str) -> KubeObject | None:
+        """The stored state as it is kept, or None: whose JSON may be compressed, but which costs nothing to get.
+
+        For who compares states, or gives the same ones to `replace` again; see `whole`.
+        """
+        self._check_thread()
         return self._items.get(key)
+
+    def whole(self, kept: KubeObject) -> KubeObject:
+        """Returns a state with its JSON; what is whole already as it is."""
+        return kept if self._compressor is None else self._compressor.restore(kept)
 
     def list(self) -> list[KubeObject]:
         """All states."""
         self._check_thread()
-        return list(self._items.values())
+        return self._all_whole(self._items.values())
+
+    def snapshot(self) -> Mapping[str, KubeObject]:
+        """All states by key, as they are now: later changes are not in it. It holds the states, not their indexes."""
+        self._check_thread()
+        items = self._items.copy()
+        return MappingProxyType(items) if self._compressor is None else _Restored(items, self._compressor)
 
     # Below, `list` is the method above.
 
@@ -173,7 +235,8 @@ class Indexer:
             InvalidInput: there is no such index.
         """
         items = self._items
-        return [items[key] for key in self._index(index_name).keys_by_value.get(value, ())]
+        keys = self._index(index_name).keys_by_value.get(value, ())
+        return self._all_whole(items[key] for key in keys)
 
     def index_keys(self, index_name: str, value: str) -> builtins.list[str]:
         """The keys an index has under a value.
@@ -192,7 +255,7 @@ class Indexer:
         """
         index = self._index(index_name)
         keys: set[str] = set().union(*(index.keys_by_value.get(value, ()) for value in index.values(obj)))
-        return [self._items[key] for key in keys]
+        return self._all_whole(self._items[key] for key in keys)
 
     def list_index_func_values(self, index_name: str) -> builtins.list[str]:
         """All values an index has objects under.
@@ -218,10 +281,17 @@ class Indexer:
         self._indexes |= {name: self._build(name, func) for name, func in indexers.items()}
 
     def statistics(self) -> Mapping[str, object]:
-        """Sizes; `quarantined_keys` are the first ten of each index that has any."""
+        """Sizes and counts.
+
+        `bytes` are what the objects take, as good as it can be told; `hits` and `misses` lookups by key that found
+        something or nothing; `quarantined_keys` the first ten of each index that has any.
+        """
         quarantined = {name: index.quarantined for name, index in self._indexes.items() if index.quarantined}
         return {
             "objects": len(self._items),
+            "bytes": self._raw_bytes + OBJECT_BYTES * len(self._items),
+            "hits": self._hits,
+            "misses": self._misses,
             "resource_version": self._last_resource_version,
             "index_values": {name: len(index.keys_by_value) for name, index in self._indexes.items()},
             "quarantined": len(set().union(*quarantined.values())),
@@ -230,9 +300,12 @@ class Indexer:
 
     def _build(self, name: str, func: IndexFunc) -> _Index:
         index = _Index(name, func)
-        for key, obj in self._items.items():
-            index.put(key, obj)
+        for key, kept in self._items.items():
+            index.put(key, self.whole(kept))
         return index
+
+    def _all_whole(self, kept: Iterable[KubeObject]) -> builtins.list[KubeObject]:
+        return [*kept] if self._compressor is None else [*map(self._compressor.restore, kept)]
 
     def _index(self, name: str) -> _Index:
         self._check_thread()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import structlog
 
 from federator.api.delta import Tombstone
+from federator.api.duration_histogram import DurationHistogram
 from federator.api.object import KubeObject
 from federator.cache.clock import loop_time
 from federator.cache.handler import ResourceEventHandler
@@ -20,6 +21,7 @@ from federator.cache.notification import (
     UpdateNotification,
     coalesce,
 )
+from federator.cache.resync import AdaptiveResync
 
 log = structlog.get_logger(__name__)
 
@@ -40,8 +42,18 @@ class ProcessorListener:
     final one is exact. What it then holds is bounded by the keys the handler knows plus those that exist now.
     """
 
-    def __init__(self, handler: ResourceEventHandler, *, name: str, resync_period: float, buffer_size: int) -> None:
+    def __init__(
+        self,
+        handler: ResourceEventHandler,
+        *,
+        name: str,
+        resync_period: float,
+        buffer_size: int,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.name = name
+        self.task: asyncio.Task[None] | None = None
+        self.follows_informer = False
         self.requested_resync_period = resync_period
         self.resync_period = 0.0
         self.next_resync = 0.0
@@ -49,7 +61,8 @@ class ProcessorListener:
         self.failed = 0
         self._handler = handler
         self._buffer_size = buffer_size
-        self._buffer: OrderedDict[int, Notification] = OrderedDict()
+        self._has_failed = failed
+        self._buffer: OrderedDict[int, tuple[Notification, float]] = OrderedDict()  # each with when it arrived
         self._newest_of_key: dict[str, int] = {}
         self._next_position = 0
         self._not_empty = asyncio.Event()
@@ -59,15 +72,24 @@ class ProcessorListener:
         self._closed = False
         self._delivered = 0
         self._coalesced = 0
+        self._latencies = DurationHistogram()
+        self._durations = DurationHistogram()
 
-    def put_nowait(self, notification: Notification) -> None:
-        """Buffers a notification, merged with a waiting one if the buffer is full."""
+    def put_nowait(self, notification: Notification, arrived_at: float | None = None) -> None:
+        """Buffers a notification, merged with a waiting one if the buffer is full.
+
+        Args:
+            notification: what is to be told.
+            arrived_at: loop time at which the informer got it; None for now.
+        """
+        if arrived_at is None:
+            arrived_at = loop_time()
         self._expect(notification)
         if len(self._buffer) >= self._buffer_size:
             position = self._newest_of_key.get(notification.key)
             if position is not None and self._merge(position, notification):
                 return
-        self._buffer[self._next_position] = notification
+        self._buffer[self._next_position] = notification, arrived_at
         self._newest_of_key[notification.key] = self._next_position
         self._next_position += 1
         self._not_empty.set()
@@ -80,10 +102,10 @@ class ProcessorListener:
                 self._not_empty.clear()
                 await self._not_empty.wait()
                 continue
-            position, notification = self._buffer.popitem(last=False)
+            position, (notification, arrived_at) = self._buffer.popitem(last=False)
             if self._newest_of_key.get(notification.key) == position:
                 del self._newest_of_key[notification.key]
-            await self._deliver(notification)
+            await self._deliver(notification, arrived_at)
             turn += 1
             if turn % _NOTIFICATIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -107,32 +129,39 @@ class ProcessorListener:
         return self.has_settled
 
     def statistics(self) -> Mapping[str, object]:
-        """Sizes and counts; `coalesced` notifications were merged away."""
+        """Sizes and counts.
+
+        `coalesced` notifications were merged away; `latencies` are from a change's arrival to the handler's return,
+        `durations` of the handler alone.
+        """
         return {
             "pending": len(self._buffer),
             "delivered": self._delivered,
             "failed": self.failed,
             "coalesced": self._coalesced,
             "resync_period": self.resync_period,
+            "latencies": self._latencies,
+            "durations": self._durations,
         }
 
     def _merge(self, position: int, coming: Notification) -> bool:
-        pending = self._buffer[position]
+        pending, arrived_at = self._buffer[position]
         merged = coalesce(pending, coming)
         if len(merged) > 1:
             return False
         self._coalesced += 2 - len(merged)
         if merged:
             self._expect(merged[0])
-            self._buffer[position] = merged[0]
+            self._buffer[position] = merged[0], arrived_at
         else:
             del self._buffer[position], self._newest_of_key[coming.key]
         self._settle(pending)
         self._settle(coming)
         return True
 
-    async def _deliver(self, notification: Notification) -> None:
+    async def _deliver(self, notification: Notification, arrived_at: float) -> None:
         failure: BaseException | None = None
+        began = loop_time()
         try:
             result = notification.deliver(self._handler)
             if result is not None:
@@ -147,8 +176,12 @@ class ProcessorListener:
         finally:
             self._delivered += 1
             self._settle(notification)
+            ended = loop_time()
+            self._latencies.observe(ended - arrived_at)
+            self._durations.observe(ended - began)
         if failure is not None:
             self.failed += 1
+            self._has_failed()
             log.error("event handler failed", handler=self.name, key=notification.key, exc_info=failure)
             await asyncio.sleep(FAILURE_PAUSE)
 
@@ -170,8 +203,29 @@ class SharedProcessor:
     Distribution never waits: what a handler cannot take at once stays in its own buffer.
     """
 
-    def __init__(self, *, name: str, resync_check_period: float, buffer_size: int) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        resync_check_period: float,
+        buffer_size: int,
+        adaptive: AdaptiveResync | None = None,
+        period_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepares a processor without handlers.
+
+        Args:
+            name: names it in logs and tasks.
+            resync_check_period: seconds between looks at whether somebody is due for a resync.
+            buffer_size: notifications that wait for a handler before they are coalesced.
+            adaptive: changes that period, and those of handlers that follow the informer's.
+            period_changed: called when the next look is to come sooner than it was.
+        """
         self.resync_check_period = resync_check_period
+        self._fixed_period = resync_check_period
+        self._adaptive = adaptive
+        self._period_changed = period_changed
+        self._was_disturbed = False
         self._name = name
         self._buffer_size = buffer_size
         self._listeners: list[ProcessorListener] = []
@@ -180,17 +234,45 @@ class SharedProcessor:
         self._registered = 0
 
     @property
+    def resync_period(self) -> float:
+        """The informer's own, seconds: of handlers that ask for nothing else."""
+        return self._adaptive.period if self._adaptive else self._fixed_period
+
+    @property
     def has_listeners(self) -> bool:
         """Whether there is anybody to tell."""
         return bool(self._listeners)
 
+    @property
+    def has_due_for_resync(self) -> bool:
+        """Whether anybody is to be told of what did not change."""
+        return any(listener.due_for_resync for listener in self._listeners)
+
     def add_listener(
-        self, handler: ResourceEventHandler, *, resync_period: float, cached: Iterable[KubeObject]
+        self,
+        handler: ResourceEventHandler,
+        *,
+        resync_period: float,
+        follows_informer: bool = False,
+        cached: Collection[KubeObject],
     ) -> ProcessorListener:
-        """Adds a handler; it gets what is cached as initial adds ahead of all that is distributed later."""
+        """Adds a handler; it gets what is cached as initial adds ahead of all that is distributed later.
+
+        Args:
+            handler: the handler.
+            resync_period: seconds, 0 for none.
+            follows_informer: whether that changes with the informer's own.
+            cached: what is stored.
+        """
         self._registered += 1
-        name = f"{self._name} handler {self._registered}"
-        listener = ProcessorListener(handler, name=name, resync_period=resync_period, buffer_size=self._buffer_size)
+        listener = ProcessorListener(
+            handler,
+            name=f"{self._name} handler {self._registered}",
+            resync_period=resync_period,
+            buffer_size=self._buffer_size,
+            failed=self.disturbed,
+        )
+        listener.follows_informer = follows_informer
         self._set_resync_period(listener)
         for obj in cached:
             listener.put_nowait(AddNotification(obj.key, obj, True))
@@ -220,25 +302,25 @@ class SharedProcessor:
                 for task in self._tasks:
                     task.cancel()
 
-    def distribute_add(self, key: str, obj: KubeObject, *, is_initial: bool) -> None:
+    def distribute_add(self, key: str, obj: KubeObject, *, is_initial: bool, arrived_at: float | None = None) -> None:
         """Tells all handlers that an object appeared."""
         notification = AddNotification(key, obj, is_initial)
         for listener in self._listeners:
-            listener.put_nowait(notification)
+            listener.put_nowait(notification, arrived_at)
 
-    def distribute_update(self, key: str, old: KubeObject, new: KubeObject) -> None:
+    def distribute_update(self, key: str, old: KubeObject, new: KubeObject, *, arrived_at: float | None = None) -> None:
         """Tells all handlers of a change; with equal resourceVersions only those that are due for a resync."""
         notification = UpdateNotification(key, old, new)
         is_sync = old.resource_version == new.resource_version
         for listener in self._listeners:
             if not is_sync or listener.due_for_resync:
-                listener.put_nowait(notification)
+                listener.put_nowait(notification, arrived_at)
 
-    def distribute_delete(self, key: str, obj: KubeObject | Tombstone) -> None:
+    def distribute_delete(self, key: str, obj: KubeObject | Tombstone, *, arrived_at: float | None = None) -> None:
         """Tells all handlers that an object is gone."""
         notification = DeleteNotification(key, obj)
         for listener in self._listeners:
-            listener.put_nowait(notification)
+            listener.put_nowait(notification, arrived_at)
 
     def should_resync(self) -> bool:
         """Marks the handlers whose resync period has passed as due; whether there are any."""
@@ -247,7 +329,32 @@ class SharedProcessor:
             listener.due_for_resync = listener.resync_period > 0 and now >= listener.next_resync
             if listener.due_for_resync:
                 listener.next_resync = now + listener.resync_period
-        return any(listener.due_for_resync for listener in self._listeners)
+        if self._adaptive and any(
+            listener.due_for_resync and listener.follows_informer for listener in self._listeners
+        ):
+            if not self._was_disturbed:
+                self._adaptive.grow()
+            self._was_disturbed = False
+            self._adopt_period(self._adaptive.period, now)
+        return self.has_due_for_resync
+
+    def disturbed(self) -> None:
+        """A handler raised, or found something otherwise than it was told: an adaptive period gets shorter."""
+        if self._adaptive is None:
+            return
+        self._was_disturbed = True
+        self._adaptive.shrink()
+        if self._adaptive.period < self.resync_check_period:
+            self._adopt_period(self._adaptive.period, loop_time())
+            self._period_changed()
+
+    def _adopt_period(self, period: float, now: float) -> None:
+        others = [each.requested_resync_period for each in self._listeners if not each.follows_informer]
+        self.resync_check_period = min([period, *filter(None, others)])
+        for listener in self._listeners:
+            if listener.follows_informer:
+                listener.resync_period = listener.requested_resync_period = period
+                listener.next_resync = now + period
 
     def lower_resync_check_period(self, period: float) -> None:
         """Looks more often from now on, which lets handlers that asked for less than they got have it."""
@@ -261,7 +368,7 @@ class SharedProcessor:
 
     def _start(self, group: asyncio.TaskGroup, listener: ProcessorListener) -> None:
         listener.next_resync = loop_time() + listener.resync_period
-        task = group.create_task(listener.run(), name=listener.name)
+        task = listener.task = group.create_task(listener.run(), name=listener.name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from http import HTTPStatus
 from typing import Protocol
 
 import structlog
 
 from federator.api import resource_version as versions
+from federator.api.duration_histogram import LONG_BOUNDS, DurationHistogram
 from federator.api.list_watch import Known, ListOptions, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
@@ -51,6 +54,31 @@ class VeryShortWatch(Exception):
 
 class UnresumableWatch(Exception):
     """A watch ended that had no resourceVersion to resume from."""
+
+
+class RelistCause(StrEnum):
+    """Why it was asked what exists."""
+
+    INITIAL = "initial"
+    EXPIRED = "expired"
+    SHORT_WATCH = "short_watch"
+    UNRESUMABLE = "unresumable"
+    RESTORED = "restored"
+    REQUESTED = "requested"
+    ERROR = "error"
+
+
+def _cause_of(error: Exception) -> RelistCause:
+    """Why the round after a failed one begins with what exists."""
+    match error:
+        case KubeStatusError() if error.is_expired:
+            return RelistCause.EXPIRED
+        case VeryShortWatch():
+            return RelistCause.SHORT_WATCH
+        case UnresumableWatch():
+            return RelistCause.UNRESUMABLE
+        case _:
+            return RelistCause.ERROR
 
 
 DIAL_SPREAD = 2.0
@@ -177,6 +205,10 @@ class Reflector:
         self._counts = dict.fromkeys(
             ("lists", "watches", "events", "bookmarks_ignored", "failures", "resyncs", "probes", "watch_lists"), 0
         )
+        self._relists: Counter[str] = Counter()
+        self._cause = RelistCause.INITIAL  # of the next list
+        self._list_durations = DurationHistogram(LONG_BOUNDS)
+        self._asked_at = 0.0  # loop time at which it was begun to learn what exists
         self._skipped: tuple[str, ...] = ()
 
     @property
@@ -194,9 +226,15 @@ class Reflector:
         return self._status.status(loop_time())
 
     def statistics(self) -> Mapping[str, object]:
-        """Counts since the start; `items_skipped` are names or reasons from the last list, the first ten of them."""
+        """Counts since the start.
+
+        `relists` are by cause, lists and watch-lists alike that were taken over; `list_durations` are what they took.
+        `items_skipped` are names or reasons from the last list, the first ten of them.
+        """
         return {
             **self._counts,
+            "relists": dict(self._relists),
+            "list_durations": self._list_durations,
             "resource_version": self._resource_version,
             "epoch": self._epoch,
             "items_skipped": len(self._skipped),
@@ -211,6 +249,13 @@ class Reflector:
         self._relist_requested = True
         if self._initial is None:
             self._guard.interrupt()
+
+    def resync_within(self, seconds: float) -> None:
+        """Has the next look at whether a resync is wanted come no later than this, if one is to come at all."""
+        timer = self._resync_timer
+        if timer is not None and timer.when() > loop_time() + seconds:
+            timer.cancel()
+            self._resync_timer = asyncio.get_running_loop().call_later(seconds, self._resync)
 
     def dial_soon(self) -> None:
         """Cuts short the delay after an unreachable server, for one who knows that it answers again.
@@ -227,6 +272,7 @@ class Reflector:
             while True:
                 try:
                     await self.list_and_watch()
+                    self._cause = RelistCause.RESTORED if self._version_unavailable else RelistCause.REQUESTED
                 except asyncio.CancelledError as error:
                     task = asyncio.current_task()
                     if task is None or task.cancelling():
@@ -246,6 +292,7 @@ class Reflector:
         Raises:
             Exception: what ended the round; the next one begins with what exists.
         """
+        self._asked_at = loop_time()
         try:
             if not self._use_watch_list:
                 await self._list()
@@ -307,6 +354,8 @@ class Reflector:
         self._heard_at = loop_time()
         self._status.proved(self._heard_at)
         await self._store.replace(objects, resource_version)
+        self._list_durations.observe(self._heard_at - self._asked_at)
+        self._relists[self._cause] += 1
         self._resource_version = resource_version
         self._version_unavailable = False
         self._relist_requested = False
@@ -529,6 +578,8 @@ class Reflector:
         await self._pause(error)
 
     async def _end_failed_round(self, error: Exception) -> None:
+        if self._resource_version:  # else it is still the first list that is wanted
+            self._cause = _cause_of(error)
         try:
             self.on_error(error)
         except Exception:

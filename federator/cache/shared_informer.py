@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 
 import structlog
 
@@ -20,6 +21,7 @@ from federator.cache.list_watch import ListWatch
 from federator.cache.processor import BUFFER_SIZE, ProcessorListener, SharedProcessor
 from federator.cache.reflector import Reflector
 from federator.cache.reflector_status import ReflectorStatus
+from federator.cache.resync import AdaptiveResync
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +45,28 @@ class HandlerRegistration:
     def failed(self) -> int:
         """Notifications the handler raised for."""
         return self._listener.failed
+
+    def report_drift(self) -> None:
+        """Says that something was found otherwise than the handler was told.
+
+        Where the informer's resync period is adaptive, everything is told again sooner, and more often for a while.
+        """
+        self._informer._processor.disturbed()
+
+    async def shut_down(self) -> None:
+        """Removes the handler and waits until it has finished what it is being told. Idempotent.
+
+        Cancelled, it is removed all the same.
+
+        Raises:
+            RuntimeError: the handler itself asked, and would wait for itself.
+        """
+        task = self._listener.task
+        if task is not None and task is asyncio.current_task():
+            raise RuntimeError(f"{self.name} cannot wait for itself; use remove_event_handler")
+        self._informer.remove_event_handler(self)
+        if task is not None:
+            await asyncio.wait([task])
 
     def has_synced(self) -> bool:
         """Whether the informer has synced and the handler is through with everything that existed by then.
@@ -87,8 +111,9 @@ class SharedInformer:
         transform: Transform | None = None,
         retain: Callable[[KubeObject], KubeObject] | None = None,
         sink: DeltaSink | None = None,
-        resync_period: float = 0.0,
+        resync_period: float | AdaptiveResync = 0.0,
         indexers: Mapping[str, IndexFunc] | None = None,
+        compress: bool = False,
         page_size: int = 0,
         use_watch_list: bool = True,
         start_from: str = "",
@@ -106,9 +131,10 @@ class SharedInformer:
                 whole, but old ones, resynced ones and those that a late handler is told of as retained. Index functions
                 see retained objects.
             sink: hears every change between Indexer and handlers.
-            resync_period: seconds between resyncs of handlers that ask for nothing else; 0 for none, and then no
-                handler can have any.
+            resync_period: seconds between resyncs of handlers that ask for nothing else, fixed or adaptive; 0 for none,
+                and then no handler can have any.
             indexers: index functions by name.
+            compress: as of `Indexer`.
             page_size: objects per page of every list; 0 leaves it to the rules of `Reflector`.
             use_watch_list: as of `Reflector`.
             start_from: as of `Reflector`.
@@ -117,10 +143,18 @@ class SharedInformer:
             backoff: the schedule of delays after failures.
         """
         self.name = name
-        self.indexer = Indexer(indexers)
-        self._resync_period = resync_period
+        self.indexer = Indexer(indexers, compress=compress)
+        adaptive = copy(resync_period) if isinstance(resync_period, AdaptiveResync) else None
+        period = resync_period.period if isinstance(resync_period, AdaptiveResync) else resync_period
+        self._is_adaptive = adaptive is not None
         self._fifo = DeltaFIFO(self.indexer, name=name, transform=transform, max_backlog=max_backlog)
-        self._processor = SharedProcessor(name=name, resync_check_period=resync_period, buffer_size=handler_buffer_size)
+        self._processor = SharedProcessor(
+            name=name,
+            resync_check_period=period,
+            buffer_size=handler_buffer_size,
+            adaptive=adaptive,
+            period_changed=lambda: self._reflector.resync_within(self._processor.resync_check_period),
+        )
         self._controller = Controller(self._fifo, self.indexer, self._processor, retain=retain, sink=sink)
         self._reflector = Reflector(
             list_watch,
@@ -131,14 +165,14 @@ class SharedInformer:
             start_from=start_from,
             resync_period=lambda: self._processor.resync_check_period,
             should_resync=self._processor.should_resync,
-            known=nothing_known if retain else self._known,
+            known=nothing_known if retain or (compress and sink) else self._known,
             backoff=backoff,
         )
         self._started = False
         self._stopped = False
 
     def _known(self, namespace: str, name: str) -> KubeObject | None:
-        return self.indexer.get_by_key(local_key(namespace, name))
+        return self.indexer.kept(local_key(namespace, name))
 
     @property
     def epoch(self) -> int:
@@ -187,8 +221,9 @@ class SharedInformer:
 
         Args:
             handler: is told of changes.
-            resync_period: seconds between resyncs, 0 for none, None for the informer's. The time between two is never
-                shorter than asked. Once the informer runs, periods below its own are raised to that.
+            resync_period: seconds between resyncs, 0 for none, None for the informer's, which may be adaptive. The time
+                between two is never shorter than asked. Once the informer runs, periods below its own are raised to
+                that.
 
         Raises:
             InformerStopped: it will tell nobody anything any more.
@@ -199,8 +234,9 @@ class SharedInformer:
             self._processor.add_listener(
                 handler,
                 resync_period=self._agree_resync_period(
-                    self._resync_period if resync_period is None else resync_period
+                    self._processor.resync_period if resync_period is None else resync_period
                 ),
+                follows_informer=self._is_adaptive and resync_period is None,
                 cached=self.indexer.list() if self._started else (),
             ),
         )

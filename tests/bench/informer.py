@@ -40,8 +40,8 @@ RESYNC_SECONDS = 40.0
 
 CONFIG_MAPS = 20_000
 
-WAYS = ("watch-list", "list")
-"""How federator learns what exists."""
+WAYS = ("watch-list", "list", "list, compressed")
+"""How federator learns what exists, and keeps it."""
 
 _SETTLE = 2.0  # what a first list needs for a moment has been given back by then
 _CATCH_UP = 60.0

@@ -1,6 +1,6 @@
 """Contender: `federator.cache.SharedInformer`.
 
-python -m tests.bench.informer_federator KUBECONFIG pods|configmaps watch-list|list
+python -m tests.bench.informer_federator KUBECONFIG pods|configmaps "watch-list|list|list, compressed"
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from federator.api.delta import Tombstone
 from federator.api.object import KubeObject
@@ -29,10 +29,9 @@ _POLL = 0.01
 class FederatorInformer:
     """An informer that keeps whole objects, and its handler."""
 
-    def __init__(self, list_watch: ListWatch, *, use_watch_list: bool) -> None:
+    def __init__(self, list_watch: ListWatch, *, use_watch_list: bool, compress: bool) -> None:
         self.told = 0
-        self._lists = _Lists()
-        self._informer = SharedInformer(list_watch, name="bench", use_watch_list=use_watch_list, sink=self._lists)
+        self._informer = SharedInformer(list_watch, name="bench", use_watch_list=use_watch_list, compress=compress)
         self._registration = self._informer.add_event_handler(self)
         self._running: asyncio.Task[None] | None = None
 
@@ -41,13 +40,13 @@ class FederatorInformer:
         await self._registration.wait_synced()
 
     async def relist(self) -> None:
-        self._lists.adopted.clear()
+        before = self._relists()
         self._informer.request_relist()
-        await self._lists.adopted.wait()
-        while True:
+        while self._relists() == before or self._registration.statistics()["pending"]:
             await asyncio.sleep(_POLL)
-            if not self._registration.statistics()["pending"]:
-                return
+
+    def _relists(self) -> object:
+        return self._informer.statistics()["reflector"]["relists"]  # type: ignore[index]
 
     def held(self) -> Iterator[tuple[str, str]]:
         return ((obj.key, obj.resource_version) for obj in self._informer.indexer.list())
@@ -68,35 +67,15 @@ class FederatorInformer:
         self.told += 1
 
 
-class _Lists:
-    """A sink that tells when a list was adopted."""
-
-    def __init__(self) -> None:
-        self.adopted = asyncio.Event()
-
-    def replaced_all(
-        self, resource_version: str, objects: Sequence[KubeObject], withheld: Mapping[str, KubeObject | None]
-    ) -> None:
-        self.adopted.set()
-
-    def upserted(self, obj: KubeObject, before: KubeObject | None) -> None:
-        pass
-
-    def deleted(self, key: str, obj: KubeObject | None, before: KubeObject) -> None:
-        pass
-
-    def bookmark(self, resource_version: str) -> None:
-        pass
-
-    def settled(self, low_water: str) -> None:
-        pass
-
-
 async def main(kubeconfig: str, resource: str, way: str) -> None:
     """Serves commands."""
     configure_logging("warning")  # to stderr: stdout belongs to the answers
     async with MemberClient.from_kubeconfig(path=kubeconfig) as client:
-        informer = FederatorInformer(ResourceListWatch(client, TYPES[resource]), use_watch_list=way == "watch-list")
+        informer = FederatorInformer(
+            ResourceListWatch(client, TYPES[resource]),
+            use_watch_list=way == "watch-list",
+            compress=way == "list, compressed",
+        )
         await serve_informer(informer)
         await informer.stop()
 

@@ -29,6 +29,9 @@ class Known:
     def get_by_key(self, key: str) -> KubeObject | None:
         return self.objects.get(key)
 
+    def kept(self, key: str) -> KubeObject | None:
+        return self.objects.get(key)
+
 
 def classic(*known: KubeObject, transform: Callable[[KubeObject], KubeObject] | None = None) -> DeltaFIFO:
     return DeltaFIFO(Known(*known), atomic=False, transform=transform)
