@@ -108,6 +108,7 @@ torture: testbed ## Property tests, kills, power cuts, fault runs, long: SEED=1 
 	$(BIN)/python -m tests.robustness.ledger_torture --mode unsynced --kills $(UNSYNCED) --seed $(SEED) --report build/ledger-unsynced.json
 	$(BIN)/python -m tests.robustness.aggregator_torture --kills $(AGGREGATOR_KILLS) --empty-every $(EMPTY_EVERY) --seed $(SEED) --report build/aggregator-torture.json
 	$(BIN)/python -m tests.robustness.watch_run --seed $(SEED) --seconds 120 --report build/watch-run.json
+	$(BIN)/python -m tests.robustness.differential --seed $(SEED) --seconds 120 --runs 3 --report build/differential.json
 	$(BIN)/python -m tests.robustness.fault_run --seed $(SEED) --rounds $(ROUNDS) --report build/torture.json
 
 PROTOC = $(BIN)/python -m grpc_tools.protoc -Iproto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \

@@ -7,7 +7,6 @@ and answers by the loops that programs write around an Indexer. Both have to fin
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -16,8 +15,6 @@ from typing import Any
 
 import msgspec
 
-from federator.testing.binaries import cache_root
-from federator.testing.go_toolchain import GoToolchain, ToolsModule
 from federator.v1 import inventory_pb2
 from tests.bench.corpus import Corpus
 from tests.bench.corpus_load import cluster_id
@@ -27,6 +24,7 @@ from tests.bench.queries_asks import Aggregated, Asker, Listed, asker, object_ke
 from tests.bench.queries_bed import CLUSTERS, Size, queries_bed
 from tests.bench.queries_truth import APP, DEPLOYMENTS, PODS, TRACK, VERSION, Truth
 from tests.bench.usage import anonymous_memory, memory
+from tests.peers.program import provide as provide_peer
 
 OBJECTS = 200_000
 ROUNDS = 50
@@ -38,7 +36,6 @@ _PAGE = 500
 _COUNT = inventory_pb2.Measure(function=inventory_pb2.AGGREGATE_FUNCTION_COUNT)
 _MB = 1e6
 
-_SOURCE = Path(__file__).parents[1] / "peers" / "clientgo-indexer"
 
 Ask = Callable[[], Awaitable[tuple[float, list[str]]]]
 """Asks once; the seconds it took, and what was found, as the Go program writes it."""
@@ -77,21 +74,10 @@ async def peers_indexer(sample: Path, objects: int, *, clusters: int = CLUSTERS,
 
 async def provide() -> Path | None:
     """The Go program, built if need be; None where there is no Go."""
-    files = sorted(path for path in _SOURCE.iterdir() if path.suffix in {".go", ".mod", ".sum"})
-    content = hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
-    program = cache_root().parent / "peers" / f"clientgo-indexer-{content[:12]}"
-    if program.exists():
-        return program
     if shutil.which("go") is None:
         _say("peers-indexer is left out: there is no `go` on the PATH")
         return None
-    program.parent.mkdir(parents=True, exist_ok=True)
-    partial = program.with_name(f".{program.name}")
-    go = GoToolchain(ToolsModule(_SOURCE), log=partial.with_suffix(".log"), progress=_say)
-    await go.check()
-    _say("building client-go's Indexer")
-    await go.build(".", linker_flags="-s -w", output=partial, label="clientgo-indexer")
-    return partial.replace(program)
+    return await provide_peer("clientgo-indexer", _say)
 
 
 def _asked(truth: Truth, rounds: int) -> Json:

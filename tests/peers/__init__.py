@@ -1,0 +1,1 @@
+"""Programs in Go that stand beside federator: what people would take instead."""
