@@ -51,6 +51,7 @@ _ON_CONTROL_PLANES = (
     "tests/integration/federation/test_tls.py",
     "tests/robustness/test_fault_run.py",
     "tests/robustness/test_watch_checks.py",
+    "tests/robustness/differential/test_differential.py",
     "tests/integration/deploy",
     _SESSION,
 )
@@ -63,7 +64,7 @@ def _scope(nodeid: str) -> str:
     if file in _ON_CONTROL_PLANES:
         return file
     match file.split("/"):
-        case ["tests", "integration", ("agent" | "cache" | "cli" | "testbed"), *_]:
+        case ["tests", "integration", ("agent" | "cache" | "cli" | "examples" | "testbed"), *_]:
             return _SESSION
         case ["tests", "integration", ("deploy" | "federation") as folder, *_]:
             return f"tests/integration/{folder}"

@@ -20,4 +20,5 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
     except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+        error = group.exceptions[0]
+        raise error from error.__cause__  # what it came from, and not the group

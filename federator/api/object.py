@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from federator.api.key import local_key
@@ -85,6 +87,14 @@ class KubeObject(msgspec.Struct, frozen=True, gc=False):
     def meta(self) -> ObjectMeta:
         """Decodes and returns the metadata; call it once per step, nothing is kept."""
         return decode_meta(self.raw)
+
+    def json(self) -> Any:
+        """Decodes and returns the object as a whole, as `json.loads` would; nothing is kept.
+
+        Raises:
+            msgspec.MsgspecError: the bytes are not JSON.
+        """
+        return msgspec.json.decode(self.raw)
 
     def without_raw(self) -> KubeObject:
         """The same state without its bytes, for stores that keep metadata only."""

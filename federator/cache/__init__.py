@@ -1,4 +1,4 @@
-"""Informers for asyncio: client-go's `tools/cache`, for Python.
+"""Informers for asyncio: client-go's `tools/cache`, for Python. The manual is docs/informer.md.
 
 An informer learns what exists of one resource type, follows its watch for ever, keeps the objects in an indexed store,
 and tells handlers what changed. Objects are `KubeObject`: identity, resourceVersion and the JSON bytes; `obj.meta()`
@@ -39,6 +39,9 @@ where watch-lists are not finished lists are made; a cluster restored from a bac
 
 from federator.api.delta import Tombstone
 from federator.cache.backoff import Backoff
+from federator.cache.batching import BatchesSynced, BatchingEventHandler
+from federator.cache.cluster_factories import ClusterInformerFactories
+from federator.cache.conflict import is_conflict, retry_on_conflict
 from federator.cache.delta_sink import DeltaSink
 from federator.cache.factory import NewListWatch, SharedInformerFactory
 from federator.cache.handler import (
@@ -50,42 +53,83 @@ from federator.cache.indexer import NAMESPACE_INDEX, Indexer, IndexFunc, meta_na
 from federator.cache.key_func import meta_namespace_key, split_meta_namespace_key
 from federator.cache.list_watch import ListWatch
 from federator.cache.lister import LabelPredicate, Lister, NamespaceLister
+from federator.cache.mutation_cache import MutationCache
+from federator.cache.notification import AddNotification, DeleteNotification, Notification, UpdateNotification
 from federator.cache.pager import each_item
-from federator.cache.reflector import Reflector, ReflectorStore
+from federator.cache.predicates import Predicate, PredicateHandler
+from federator.cache.rate_limiter import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    ItemFastSlowRateLimiter,
+    MaxOfRateLimiter,
+    RateLimiter,
+    WithMaxWaitRateLimiter,
+    default_controller_rate_limiter,
+)
+from federator.cache.reflector import Reflector, ReflectorStore, RelistCause
 from federator.cache.reflector_status import ReflectorState, ReflectorStatus
+from federator.cache.resync import AdaptiveResync
 from federator.cache.retry_watcher import retry_watch
 from federator.cache.shared_informer import HandlerRegistration, InformerStopped, SharedInformer
 from federator.cache.wait import CacheNotSynced, Syncable, wait_for_cache_sync
+from federator.cache.work_queue import QueueShutDown, RateLimitingQueue
+from federator.cache.workers import RequeueAfter, WorkerPool, run_workers
 
 __all__ = [
     "NAMESPACE_INDEX",
+    "AdaptiveResync",
+    "AddNotification",
     "Backoff",
+    "BatchesSynced",
+    "BatchingEventHandler",
+    "BucketRateLimiter",
     "CacheNotSynced",
+    "ClusterInformerFactories",
+    "DeleteNotification",
     "DeltaSink",
     "FilteringResourceEventHandler",
     "HandlerRegistration",
     "IndexFunc",
     "Indexer",
     "InformerStopped",
+    "ItemExponentialFailureRateLimiter",
+    "ItemFastSlowRateLimiter",
     "LabelPredicate",
     "ListWatch",
     "Lister",
+    "MaxOfRateLimiter",
+    "MutationCache",
     "NamespaceLister",
     "NewListWatch",
+    "Notification",
+    "Predicate",
+    "PredicateHandler",
+    "QueueShutDown",
+    "RateLimiter",
+    "RateLimitingQueue",
     "Reflector",
     "ReflectorState",
     "ReflectorStatus",
     "ReflectorStore",
+    "RelistCause",
+    "RequeueAfter",
     "ResourceEventHandler",
     "ResourceEventHandlerFuncs",
     "SharedInformer",
     "SharedInformerFactory",
     "Syncable",
     "Tombstone",
+    "UpdateNotification",
+    "WithMaxWaitRateLimiter",
+    "WorkerPool",
+    "default_controller_rate_limiter",
     "each_item",
+    "is_conflict",
     "meta_namespace_index_func",
     "meta_namespace_key",
+    "retry_on_conflict",
     "retry_watch",
+    "run_workers",
     "split_meta_namespace_key",
     "wait_for_cache_sync",
 ]

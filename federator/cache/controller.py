@@ -123,7 +123,7 @@ class Controller:
             stored = before.get(key)
             if stored is None:
                 self._processor.distribute_add(key, whole(obj), is_initial=is_initial, arrived_at=arrived_at)
-            elif stored.resource_version != obj.resource_version or self._processor.has_due_for_resync:
+            elif not stored.is_state(obj.uid, obj.resource_version) or self._processor.has_due_for_resync:
                 self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at)
 
     def _kept(self, keys: Iterable[str]) -> Iterator[tuple[str, KubeObject | None]]:

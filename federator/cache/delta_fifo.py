@@ -75,7 +75,8 @@ class Bookmark(msgspec.Struct, frozen=True):
 Popped = Deltas | ReplacedAll | SyncAll | Bookmark
 
 Transform = Callable[[KubeObject], KubeObject]
-"""Changes an object before it is queued. Must not change namespace or name."""
+"""Changes an object before it is queued. Must keep namespace, name, UID and resourceVersion: by them states are told
+apart, and a change that keeps no version looks like a resync."""
 
 
 class KnownObjects(Protocol):

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from federator.api.key import local_key
 from federator.api.object import KubeObject
+from federator.api.selector import LabelSelector
 from federator.cache.indexer import NAMESPACE_INDEX, Indexer
 from federator.errors import ObjectNotFound
 
 LabelPredicate = Callable[[Mapping[str, str]], bool]
 """Whether an object with these labels is wanted."""
+
+Labels = LabelPredicate | LabelSelector | str
+"""Which objects are wanted by their labels; a text is a label selector, such as "app=web,tier!=cache"."""
 
 
 class NamespaceLister:
@@ -21,10 +25,11 @@ class NamespaceLister:
         self._resource = resource
         self._namespace = namespace
 
-    def list(self, selector: LabelPredicate | None = None) -> list[KubeObject]:
+    def list(self, selector: Labels | None = None) -> list[KubeObject]:
         """The objects whose labels the selector takes; without the namespace index by looking at all objects.
 
         Raises:
+            MalformedSelector: the text is no label selector.
             ValueError: a selector was given, but the store keeps objects without their bytes.
         """
         if NAMESPACE_INDEX in self._indexer.get_indexers():
@@ -51,10 +56,11 @@ class Lister:
         self._indexer = indexer
         self._resource = resource
 
-    def list(self, selector: LabelPredicate | None = None) -> list[KubeObject]:
+    def list(self, selector: Labels | None = None) -> list[KubeObject]:
         """The objects of all namespaces whose labels the selector takes.
 
         Raises:
+            MalformedSelector: the text is no label selector.
             ValueError: a selector was given, but the store keeps objects without their bytes.
         """
         return _select(self._indexer.list(), selector)
@@ -72,10 +78,13 @@ class Lister:
         return NamespaceLister(self._indexer, self._resource, namespace)
 
 
-def _select(objects: Iterable[KubeObject], selector: LabelPredicate | None) -> list[KubeObject]:
+def _select(objects: Iterable[KubeObject], selector: Labels | None) -> list[KubeObject]:
     if selector is None:
         return list(objects)
-    return [obj for obj in objects if selector(_labels(obj))]
+    if isinstance(selector, str):
+        selector = LabelSelector.parse(selector)
+    matches = selector.matches if isinstance(selector, LabelSelector) else selector
+    return [obj for obj in objects if matches(_labels(obj))]
 
 
 def _labels(obj: KubeObject) -> Mapping[str, str]:

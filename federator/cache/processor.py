@@ -302,6 +302,11 @@ class SharedProcessor:
                 for task in self._tasks:
                     task.cancel()
 
+    def close(self) -> None:
+        """Ends the handlers of a processor that never ran."""
+        for listener in self._listeners:
+            listener.close()
+
     def distribute_add(self, key: str, obj: KubeObject, *, is_initial: bool, arrived_at: float | None = None) -> None:
         """Tells all handlers that an object appeared."""
         notification = AddNotification(key, obj, is_initial)
@@ -309,9 +314,9 @@ class SharedProcessor:
             listener.put_nowait(notification, arrived_at)
 
     def distribute_update(self, key: str, old: KubeObject, new: KubeObject, *, arrived_at: float | None = None) -> None:
-        """Tells all handlers of a change; with equal resourceVersions only those that are due for a resync."""
+        """Tells all handlers of a change; of a state that they know only those that are due for a resync."""
         notification = UpdateNotification(key, old, new)
-        is_sync = old.resource_version == new.resource_version
+        is_sync = old.is_state(new.uid, new.resource_version)
         for listener in self._listeners:
             if not is_sync or listener.due_for_resync:
                 listener.put_nowait(notification, arrived_at)

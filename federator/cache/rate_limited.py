@@ -21,10 +21,13 @@ class RateLimitedListWatch:
     def __init__(self, list_watch: ListWatch, requests_per_second: float = REQUESTS_PER_SECOND) -> None:
         self._list_watch = list_watch
         self._limiter = AsyncLimiter(requests_per_second, 1)
+        self.requests = 0
+        """Requests made so far, each page and each dial."""
 
     async def list(self, options: ListOptions, *, known: Known = nothing_known) -> ListPage:
         """As the ListWatch behind it, in its turn."""
         await self._limiter.acquire()
+        self.requests += 1
         return await self._list_watch.list(options, known=known)
 
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent]]:
@@ -34,5 +37,6 @@ class RateLimitedListWatch:
     @asynccontextmanager
     async def _watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[WatchEvent]]:
         await self._limiter.acquire()
+        self.requests += 1
         async with self._list_watch.watch(options) as events:
             yield events

@@ -228,11 +228,13 @@ class Reflector:
     def statistics(self) -> Mapping[str, object]:
         """Counts since the start.
 
-        `relists` are by cause, lists and watch-lists alike that were taken over; `list_durations` are what they took.
-        `items_skipped` are names or reasons from the last list, the first ten of them.
+        `requests` are all pages and dials; `relists` are by cause, lists and watch-lists alike that were taken over;
+        `list_durations` are what they took. `items_skipped` are names or reasons from the last list, the first ten of
+        them.
         """
         return {
             **self._counts,
+            "requests": self._list_watch.requests,
             "relists": dict(self._relists),
             "list_durations": self._list_durations,
             "resource_version": self._resource_version,

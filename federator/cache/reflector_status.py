@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -43,6 +44,16 @@ class ReflectorStatus(msgspec.Struct, frozen=True):
     error: Exception | None
     last_received: float | None = None
     waiting_for: str = ""
+
+    def ages(self, now: float) -> Mapping[str, object]:
+        """The same for metrics: `state`, and ages in seconds, None where there is nothing to be that old."""
+        return {
+            "state": str(self.state),
+            "last_proof_age": None if self.last_proof is None else now - self.last_proof,
+            "failing_for": None if self.failing_since is None else now - self.failing_since,
+            "attempts": self.attempts,
+            "error": "" if self.error is None else str(self.error),
+        }
 
 
 class StatusRecorder:

@@ -12,6 +12,7 @@ from federator.api.key import local_key
 from federator.api.list_watch import nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
+from federator.cache.clock import loop_time
 from federator.cache.controller import Controller
 from federator.cache.delta_fifo import MAX_BACKLOG, DeltaFIFO, FIFOClosed, Transform
 from federator.cache.delta_sink import DeltaSink
@@ -212,6 +213,16 @@ class SharedInformer:
                 self._stopped = True
                 self._fifo.close()
 
+    def close(self) -> None:
+        """Says that it will not run, unless it has: who waits for it gets InformerStopped. Idempotent.
+
+        Of no effect once it runs: cancelling `run` ends that.
+        """
+        if not self._started:
+            self._started = self._stopped = True
+            self._fifo.close()
+            self._processor.close()
+
     def add_event_handler(
         self, handler: ResourceEventHandler, *, resync_period: float | None = None
     ) -> HandlerRegistration:
@@ -300,8 +311,9 @@ class SharedInformer:
         return self._reflector.status()
 
     def statistics(self) -> Mapping[str, object]:
-        """What each part counts."""
+        """What each part counts, and the status as ages. Call it on the loop that runs the informer."""
         return {
+            "status": self.status().ages(loop_time()),
             "reflector": self._reflector.statistics(),
             "queue": self._fifo.statistics(),
             "controller": self._controller.statistics(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from federator._aio.task_group import task_group
 from federator.cache.shared_informer import InformerStopped
 
 
@@ -51,8 +52,10 @@ async def wait_for_cache_sync(*syncables: Syncable, timeout: float | None = None
     """
     try:
         async with asyncio.timeout(timeout):
-            for syncable in syncables:
-                await syncable.wait_synced()
+            async with task_group() as tasks:  # so that one that stops is noticed, whatever the others do
+                for syncable in syncables:
+                    if not syncable.has_synced():
+                        tasks.create_task(syncable.wait_synced(), name=f"wait for {syncable.name}")
     except (TimeoutError, InformerStopped):
         if unsynced := tuple(syncable.name for syncable in syncables if not syncable.has_synced()):
             raise CacheNotSynced(unsynced) from None

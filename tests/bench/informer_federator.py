@@ -42,8 +42,10 @@ class FederatorInformer:
     async def relist(self) -> None:
         before = self._relists()
         self._informer.request_relist()
-        while self._relists() == before or self._registration.statistics()["pending"]:
+        while True:
             await asyncio.sleep(_POLL)
+            if self._relists() != before and not self._registration.statistics()["pending"]:
+                return
 
     def _relists(self) -> object:
         return self._informer.statistics()["reflector"]["relists"]  # type: ignore[index]

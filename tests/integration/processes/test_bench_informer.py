@@ -37,14 +37,18 @@ async def informer_of(way: str, server: FakeApiServer, folder: Path) -> AsyncIte
                     await asyncio.wait({stopping}, timeout=0.05)
         return
     async with MemberClient.from_kubeconfig(path=kubeconfig) as member:
-        federator = FederatorInformer(ResourceListWatch(member, TYPES["pods"]), use_watch_list=way == "watch-list")
+        federator = FederatorInformer(
+            ResourceListWatch(member, TYPES["pods"]),
+            use_watch_list=way == "watch-list",
+            compress=way == "list, compressed",
+        )
         try:
             yield federator
         finally:
             await federator.stop()
 
 
-@pytest.mark.parametrize("way", ["watch-list", "list", "official"])
+@pytest.mark.parametrize("way", ["watch-list", "list", "list, compressed", "official"])
 async def test_an_informer_syncs_follows_and_lists_anew(way: str, tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         for name in PODS:

@@ -31,6 +31,13 @@ async def test_an_error_of_the_body_comes_out_as_it_is() -> None:
             raise ValueError("body")
 
 
+async def test_an_error_keeps_its_cause() -> None:
+    with pytest.raises(ValueError, match="body") as raised:
+        async with task_group():
+            raise ValueError("body") from KeyError("cause")
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
 async def test_cancellation_stays_cancellation() -> None:
     async def undertaking() -> None:
         async with task_group() as tasks:

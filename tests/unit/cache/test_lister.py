@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from federator.api.object import KubeObject
+from federator.api.selector import LabelSelector
 from federator.cache.indexer import NAMESPACE_INDEX, Indexer, meta_namespace_index_func
 from federator.cache.lister import Lister
-from federator.errors import ObjectNotFound
+from federator.errors import MalformedSelector, ObjectNotFound
 from tests.unit.cache.doubles import pod
 
 
@@ -36,6 +37,10 @@ def test_st10_selects_by_labels(lister: Lister) -> None:
     """ST10."""
     assert versions(lister.list(lambda labels: labels.get("app") == "web")) == ["1", "3"]
     assert versions(lister.namespace("other").list(lambda labels: labels.get("app") == "db")) == []
+    assert versions(lister.list("app=web")) == ["1", "3"]
+    assert versions(lister.namespace("default").list(LabelSelector.parse("app notin (web)"))) == ["2"]
+    with pytest.raises(MalformedSelector):
+        lister.list("app in web")
 
 
 def test_st10_gets_by_name(lister: Lister) -> None:

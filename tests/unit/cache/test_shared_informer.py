@@ -620,3 +620,49 @@ async def test_a_slow_store_holds_up_the_reading_not_the_memory() -> None:
         assert isinstance(queue, dict)
         assert queue["producer_waits"] > 0
         assert queue["backlog"] == 0
+
+
+# ---------------------------------------------------------------- never run
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled before its first step"])
+async def test_who_waits_for_an_informer_that_never_ran_is_told(how: str) -> None:
+    informer = informer_of(FakeSource())
+    registration = informer.add_event_handler(RecordingHandler())
+    waiting = [asyncio.create_task(each.wait_synced()) for each in (informer, registration)]
+    if how != "closed":
+        run = asyncio.create_task(informer.run())
+        run.cancel()
+        await asyncio.wait([run])
+    await settle()
+    assert not any(task.done() for task in waiting)
+    informer.close()
+    informer.close()
+    for task in waiting:
+        with pytest.raises(InformerStopped):
+            await task
+    assert informer.is_stopped
+    with pytest.raises(InformerStopped):
+        informer.add_event_handler(RecordingHandler())
+
+
+async def test_closing_a_running_informer_does_nothing() -> None:
+    informer = informer_of(FakeSource(pod("a", 90)))
+    async with running(informer):
+        await settle()
+        informer.close()
+        await informer.wait_synced()
+        assert not informer.is_stopped
+
+
+async def test_the_status_is_told_in_ages() -> None:
+    source = FakeSource(pod("a", 90))
+    informer = informer_of(source)
+    never = informer.statistics()["status"]
+    assert never == {"state": "STARTING", "last_proof_age": None, "failing_for": None, "attempts": 0, "error": ""}
+    async with running(informer):
+        await informer.wait_synced()
+        source.bookmark()
+        await asyncio.sleep(7)
+        status = informer.statistics()["status"]
+    assert status == {"state": "WATCHING", "last_proof_age": 7.0, "failing_for": None, "attempts": 0, "error": ""}

@@ -52,8 +52,8 @@ async def test_st13_those_that_have_not_synced_in_time_are_named() -> None:
 async def test_st13_one_that_stopped_is_named_without_waiting_for_the_rest() -> None:
     """ST13."""
     with pytest.raises(CacheNotSynced) as raised:
-        await wait_for_cache_sync(Cache("a", 2, stops=True), Cache("b", 100))
-    assert raised.value.unsynced == ("a", "b")
+        await wait_for_cache_sync(Cache("b", 100), Cache("a", 2, stops=True), Cache("c", 1))
+    assert raised.value.unsynced == ("b", "a")
     assert asyncio.get_running_loop().time() == pytest.approx(2.0)
 
 
