@@ -123,8 +123,19 @@ class Controller:
             stored = before.get(key)
             if stored is None:
                 self._processor.distribute_add(key, whole(obj), is_initial=is_initial, arrived_at=arrived_at)
-            elif not stored.is_state(obj.uid, obj.resource_version) or self._processor.has_due_for_resync:
+            elif self._is_other_state(stored, obj):
+                self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at, is_sync=False)
+            elif self._processor.has_due_for_resync:
                 self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at)
+
+    def _is_other_state(self, stored: KubeObject, listed: KubeObject) -> bool:
+        """Whether a listed state is not the stored one: after a restore one version may name two states."""
+        if stored is listed:
+            return False
+        if not stored.is_state(listed.uid, listed.resource_version):
+            return True
+        kept = self._retain(listed) if self._retain else listed
+        return self._indexer.whole(stored) != self._indexer.whole(kept)
 
     def _kept(self, keys: Iterable[str]) -> Iterator[tuple[str, KubeObject | None]]:
         for key in keys:

@@ -56,7 +56,8 @@ def coalesce(pending: Notification, coming: Notification) -> tuple[Notification,
     """What has the effect of two consecutive notifications of one key.
 
     Nothing when they cancel out, one when they merge, both when one cannot express them. The old state of an update and
-    the last state of a delete stay those the handler was told of, so that a filter in front of it decides as before.
+    the last state of a delete stay those the handler was told of, or are those with which they were deleted, so that a
+    filter in front of it decides as before.
     """
     key = pending.key
     match pending, coming:

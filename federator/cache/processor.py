@@ -313,10 +313,27 @@ class SharedProcessor:
         for listener in self._listeners:
             listener.put_nowait(notification, arrived_at)
 
-    def distribute_update(self, key: str, old: KubeObject, new: KubeObject, *, arrived_at: float | None = None) -> None:
-        """Tells all handlers of a change; of a state that they know only those that are due for a resync."""
+    def distribute_update(
+        self,
+        key: str,
+        old: KubeObject,
+        new: KubeObject,
+        *,
+        arrived_at: float | None = None,
+        is_sync: bool | None = None,
+    ) -> None:
+        """Tells all handlers of a change; of a state that they know only those that are due for a resync.
+
+        Args:
+            key: the object's.
+            old: the state before.
+            new: the state now.
+            arrived_at: loop time at which the informer got it; None for now.
+            is_sync: whether they are one state; None where UID and version tell.
+        """
         notification = UpdateNotification(key, old, new)
-        is_sync = old.is_state(new.uid, new.resource_version)
+        if is_sync is None:
+            is_sync = old.is_state(new.uid, new.resource_version)
         for listener in self._listeners:
             if not is_sync or listener.due_for_resync:
                 listener.put_nowait(notification, arrived_at)

@@ -57,7 +57,8 @@ class HandlerRegistration:
     async def shut_down(self) -> None:
         """Removes the handler and waits until it has finished what it is being told. Idempotent.
 
-        Cancelled, it is removed all the same.
+        A pause after a failure is sat out, too. Two handlers that wait for each other wait for ever. Cancelled, it is
+        removed all the same.
 
         Raises:
             RuntimeError: the handler itself asked, and would wait for itself.
