@@ -15,10 +15,10 @@ from federator.api.object import KubeObject
 from federator.cache.handler import HandlerResult
 from federator.cache.notification import (
     AddNotification,
+    CoalescingBuffer,
     DeleteNotification,
     Notification,
     UpdateNotification,
-    coalesce,
 )
 from federator.cache.processor import FAILURE_PAUSE
 from federator.cache.shared_informer import InformerStopped
@@ -103,9 +103,7 @@ class BatchingEventHandler:
         self._accepts = False
         self._has_ended = False
         self._was_cut_off = False
-        self._batch: dict[int, Notification] = {}  # by position
-        self._newest_of_key: dict[str, int] = {}
-        self._next_position = 0
+        self._batch = CoalescingBuffer()
         self._waiting = 0  # notifications that wait for room
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -113,10 +111,8 @@ class BatchingEventHandler:
         self._wake = asyncio.Event()
         self._is_settled = asyncio.Event()  # all that was collected was delivered, or failed
         self._is_settled.set()
-        self._initial_pending = 0
         self._batches = 0
         self._delivered = 0
-        self._coalesced = 0
         self._largest_batch = 0
 
     async def __aenter__(self) -> Self:
@@ -165,7 +161,7 @@ class BatchingEventHandler:
     @property
     def has_settled(self) -> bool:
         """Whether all initial adds collected so far have been delivered; failed ones count."""
-        return self._initial_pending == 0
+        return self._batch.initial_pending == 0
 
     async def flush(self) -> None:
         """Delivers what has been collected without waiting for more; returns when that has been delivered, or failed.
@@ -200,7 +196,7 @@ class BatchingEventHandler:
             "batches": self._batches,
             "delivered": self._delivered,
             "failed": self.failed,
-            "coalesced": self._coalesced,
+            "coalesced": self._batch.coalesced,
             "largest_batch": self._largest_batch,
         }
 
@@ -225,32 +221,12 @@ class BatchingEventHandler:
         self._put(notification)
 
     def _put(self, notification: Notification) -> None:
-        self._expect(notification)
         self._is_settled.clear()
-        position = None if self._keep_all else self._newest_of_key.get(notification.key)
-        if position is None or not self._merge(position, notification):
-            self._batch[self._next_position] = notification
-            self._newest_of_key[notification.key] = self._next_position
-            self._next_position += 1
+        self._batch.put(notification, merge=not self._keep_all)
         if len(self._batch) >= self._max_items:
             self._has_room.clear()
             self._is_due.set()
         self._wake.set()
-
-    def _merge(self, position: int, coming: Notification) -> bool:
-        pending = self._batch[position]
-        merged = coalesce(pending, coming)
-        if len(merged) > 1:
-            return False
-        self._coalesced += 2 - len(merged)
-        if merged:
-            self._expect(merged[0])
-            self._batch[position] = merged[0]
-        else:
-            del self._batch[position], self._newest_of_key[coming.key]
-        self._settle(pending)
-        self._settle(coming)
-        return True
 
     async def _run(self) -> None:
         try:
@@ -280,7 +256,7 @@ class BatchingEventHandler:
 
     async def _deliver_batch(self) -> None:
         """Delivers what has been collected; there is room again when that is done."""
-        batch = tuple(self._batch.values())
+        batch = tuple(self._batch)
         if not batch:
             return  # its notifications cancelled out
         self._has_room.clear()
@@ -296,12 +272,11 @@ class BatchingEventHandler:
         except Exception as error:  # noqa: BLE001 - foreign code; skipped, logged and counted
             failure = error
         self._batch.clear()
-        self._newest_of_key.clear()
         self._batches += 1
         self._delivered += len(batch)
         self._largest_batch = max(self._largest_batch, len(batch))
         for notification in batch:
-            self._settle(notification)
+            self._batch.settle(notification)
         self._is_settled.set()
         if failure is not None:
             self.failed += len(batch)
@@ -311,14 +286,6 @@ class BatchingEventHandler:
             )
             await asyncio.sleep(FAILURE_PAUSE)
         self._has_room.set()
-
-    def _expect(self, notification: Notification) -> None:
-        if isinstance(notification, AddNotification) and notification.is_initial:
-            self._initial_pending += 1
-
-    def _settle(self, notification: Notification) -> None:
-        if isinstance(notification, AddNotification) and notification.is_initial:
-            self._initial_pending -= 1
 
 
 class BatchesSynced:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
+
 import msgspec
 
 from federator.api.delta import Tombstone
@@ -73,3 +76,80 @@ def coalesce(pending: Notification, coming: Notification) -> tuple[Notification,
             return (UpdateNotification(key, last_state, coming.obj),)
         case _:
             return (pending, coming)
+
+
+class CoalescingBuffer:
+    """Notifications that wait to be delivered, in order, and how many initial adds are still owed.
+
+    What was taken out is owed until it is settled.
+
+    Attributes:
+        initial_pending: initial adds that are neither settled nor merged away.
+        coalesced: notifications merged away so far.
+    """
+
+    __slots__ = ("_newest_of_key", "_next_position", "_waiting", "coalesced", "initial_pending")
+
+    def __init__(self) -> None:
+        self.initial_pending = 0
+        self.coalesced = 0
+        self._waiting: OrderedDict[int, tuple[Notification, float]] = OrderedDict()  # by position
+        self._newest_of_key: dict[str, int] = {}
+        self._next_position = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Notification]:
+        return (notification for notification, _ in self._waiting.values())
+
+    def put(self, notification: Notification, arrived_at: float = 0.0, *, merge: bool) -> None:
+        """Adds a notification.
+
+        Args:
+            notification: the newest of its key.
+            arrived_at: is given back with it; of merged ones the first counts.
+            merge: whether it is to be merged with the one that waits for its key, as `coalesce` can.
+        """
+        self._expect(notification)
+        position = self._newest_of_key.get(notification.key) if merge else None
+        if position is None or not self._merge(position, notification):
+            self._waiting[self._next_position] = notification, arrived_at
+            self._newest_of_key[notification.key] = self._next_position
+            self._next_position += 1
+
+    def pop(self) -> tuple[Notification, float]:
+        """Takes out the first, and when it arrived."""
+        position, (notification, arrived_at) = self._waiting.popitem(last=False)
+        if self._newest_of_key.get(notification.key) == position:
+            del self._newest_of_key[notification.key]
+        return notification, arrived_at
+
+    def clear(self) -> None:
+        """Takes out all."""
+        self._waiting.clear()
+        self._newest_of_key.clear()
+
+    def settle(self, notification: Notification) -> None:
+        """Says that one that was taken out has been delivered, or failed."""
+        if isinstance(notification, AddNotification) and notification.is_initial:
+            self.initial_pending -= 1
+
+    def _merge(self, position: int, coming: Notification) -> bool:
+        pending, arrived_at = self._waiting[position]
+        merged = coalesce(pending, coming)
+        if len(merged) > 1:
+            return False
+        self.coalesced += 2 - len(merged)
+        if merged:
+            self._expect(merged[0])
+            self._waiting[position] = merged[0], arrived_at
+        else:
+            del self._waiting[position], self._newest_of_key[coming.key]
+        self.settle(pending)
+        self.settle(coming)
+        return True
+
+    def _expect(self, notification: Notification) -> None:
+        if isinstance(notification, AddNotification) and notification.is_initial:
+            self.initial_pending += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
@@ -16,10 +15,10 @@ from federator.cache.clock import loop_time
 from federator.cache.handler import ResourceEventHandler
 from federator.cache.notification import (
     AddNotification,
+    CoalescingBuffer,
     DeleteNotification,
     Notification,
     UpdateNotification,
-    coalesce,
 )
 from federator.cache.resync import AdaptiveResync
 
@@ -62,16 +61,12 @@ class ProcessorListener:
         self._handler = handler
         self._buffer_size = buffer_size
         self._has_failed = failed
-        self._buffer: OrderedDict[int, tuple[Notification, float]] = OrderedDict()  # each with when it arrived
-        self._newest_of_key: dict[str, int] = {}
-        self._next_position = 0
+        self._buffer = CoalescingBuffer()
         self._not_empty = asyncio.Event()
-        self._initial_pending = 0
         self._initial_settled = asyncio.Event()
         self._initial_settled.set()
         self._closed = False
         self._delivered = 0
-        self._coalesced = 0
         self._latencies = DurationHistogram()
         self._durations = DurationHistogram()
 
@@ -84,14 +79,8 @@ class ProcessorListener:
         """
         if arrived_at is None:
             arrived_at = loop_time()
-        self._expect(notification)
-        if len(self._buffer) >= self._buffer_size:
-            position = self._newest_of_key.get(notification.key)
-            if position is not None and self._merge(position, notification):
-                return
-        self._buffer[self._next_position] = notification, arrived_at
-        self._newest_of_key[notification.key] = self._next_position
-        self._next_position += 1
+        self._buffer.put(notification, arrived_at, merge=len(self._buffer) >= self._buffer_size)
+        self._note_initial()
         self._not_empty.set()
 
     async def run(self) -> None:
@@ -102,10 +91,7 @@ class ProcessorListener:
                 self._not_empty.clear()
                 await self._not_empty.wait()
                 continue
-            position, (notification, arrived_at) = self._buffer.popitem(last=False)
-            if self._newest_of_key.get(notification.key) == position:
-                del self._newest_of_key[notification.key]
-            await self._deliver(notification, arrived_at)
+            await self._deliver(*self._buffer.pop())
             turn += 1
             if turn % _NOTIFICATIONS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -114,14 +100,13 @@ class ProcessorListener:
         """Takes and delivers nothing more; what is being delivered is finished. Idempotent."""
         self._closed = True
         self._buffer.clear()
-        self._newest_of_key.clear()
         self._not_empty.set()
         self._initial_settled.set()
 
     @property
     def has_settled(self) -> bool:
         """Whether all initial adds so far have been delivered."""
-        return self._initial_pending == 0
+        return self._buffer.initial_pending == 0
 
     async def wait_settled(self) -> bool:
         """Waits until all initial adds are delivered; False when the listener was closed before."""
@@ -138,26 +123,11 @@ class ProcessorListener:
             "pending": len(self._buffer),
             "delivered": self._delivered,
             "failed": self.failed,
-            "coalesced": self._coalesced,
+            "coalesced": self._buffer.coalesced,
             "resync_period": self.resync_period,
             "latencies": self._latencies,
             "durations": self._durations,
         }
-
-    def _merge(self, position: int, coming: Notification) -> bool:
-        pending, arrived_at = self._buffer[position]
-        merged = coalesce(pending, coming)
-        if len(merged) > 1:
-            return False
-        self._coalesced += 2 - len(merged)
-        if merged:
-            self._expect(merged[0])
-            self._buffer[position] = merged[0], arrived_at
-        else:
-            del self._buffer[position], self._newest_of_key[coming.key]
-        self._settle(pending)
-        self._settle(coming)
-        return True
 
     async def _deliver(self, notification: Notification, arrived_at: float) -> None:
         failure: BaseException | None = None
@@ -175,7 +145,8 @@ class ProcessorListener:
             failure = error
         finally:
             self._delivered += 1
-            self._settle(notification)
+            self._buffer.settle(notification)
+            self._note_initial()
             ended = loop_time()
             self._latencies.observe(ended - arrived_at)
             self._durations.observe(ended - began)
@@ -185,16 +156,11 @@ class ProcessorListener:
             log.error("event handler failed", handler=self.name, key=notification.key, exc_info=failure)
             await asyncio.sleep(FAILURE_PAUSE)
 
-    def _expect(self, notification: Notification) -> None:
-        if isinstance(notification, AddNotification) and notification.is_initial:
-            self._initial_pending += 1
+    def _note_initial(self) -> None:
+        if self.has_settled or self._closed:
+            self._initial_settled.set()
+        else:
             self._initial_settled.clear()
-
-    def _settle(self, notification: Notification) -> None:
-        if isinstance(notification, AddNotification) and notification.is_initial:
-            self._initial_pending -= 1
-            if self._initial_pending == 0:
-                self._initial_settled.set()
 
 
 class SharedProcessor:
