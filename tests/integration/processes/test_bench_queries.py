@@ -15,7 +15,7 @@ from tests.bench.queries import queries
 from tests.bench.queries_bed import Size
 from tests.unit.bench.made_sample import made_sample
 
-OBJECTS = 10_000
+OBJECTS = 4000
 
 
 @pytest.fixture
@@ -44,6 +44,6 @@ async def test_the_indexer_alone() -> None:
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
 async def test_client_go_finds_the_same(sample: Path) -> None:
-    figures = await peers_indexer(sample, 2000, clusters=4, rounds=2)
+    figures = await peers_indexer(sample, 1000, clusters=4, rounds=1)
     contenders = {figure.contender.split()[0] for figure in figures}
     assert contenders == {"federator", "client-go"}
