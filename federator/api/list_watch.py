@@ -60,6 +60,34 @@ def nothing_known(namespace: str, name: str) -> KubeObject | None:
     """The `Known` of one who holds nothing, or trusts nothing of it."""
 
 
+class Keeping:
+    """A `Known` of one who keeps objects in a form of their own: new ones get it while the list is read.
+
+    So a list of what is kept compressed takes no more memory than that, but for the object that is being read.
+
+    Attributes:
+        keep: gives an object that form.
+    """
+
+    def __init__(self, known: Known, keep: Callable[[KubeObject], KubeObject]) -> None:
+        """Joins the two."""
+        self._known = known
+        self.keep = keep
+
+    def __call__(self, namespace: str, name: str) -> KubeObject | None:
+        """As of the `Known`."""
+        return self._known(namespace, name)
+
+    def distrusting(self) -> Keeping:
+        """The same of one who trusts nothing of what is held."""
+        return Keeping(nothing_known, self.keep)
+
+
+def kept(obj: KubeObject, known: Known) -> KubeObject:
+    """Returns a new object in the form in which it will be kept."""
+    return known.keep(obj) if isinstance(known, Keeping) else obj
+
+
 class WatchEventType(StrEnum):
     """Types of usable watch frames; an ERROR frame is raised as `KubeStatusError` instead."""
 

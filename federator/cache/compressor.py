@@ -18,6 +18,9 @@ DICTIONARY_BYTES = 64 * 1024
 DICTIONARY_SAMPLES = 16
 """Objects it is made of; with fewer listed, each is compressed by itself."""
 
+_FIRST = 4 * DICTIONARY_SAMPLES
+"""Objects of a list that are looked at before there is a dictionary; they are compressed by themselves."""
+
 _PLAIN, _BY_ITSELF, _WITH_DICTIONARY = b"\0", b"\1", b"\2"
 """First byte of what is kept: JSON as it is, where compression gains nothing, or a frame. No JSON begins so."""
 
@@ -36,10 +39,13 @@ class Compressor:
         self._plain_decompressor = zstandard.ZstdDecompressor()
         self._with_dictionary: zstandard.ZstdCompressor | None = None
         self._dictionary_decompressor: zstandard.ZstdDecompressor | None = None
+        self._samples: list[KubeObject] = []
 
     def learn(self, objects: Sequence[KubeObject]) -> None:
-        """Makes the dictionary of a list's objects, unless there is one or they are too few."""
+        """Makes the dictionary of a list's objects, unless there is one, they are too few, or compressed already."""
         if self._with_dictionary is not None or len(objects) < DICTIONARY_SAMPLES:
+            return
+        if any(obj.raw[:1] <= _WITH_DICTIONARY for obj in objects):
             return
         step = len(objects) // DICTIONARY_SAMPLES
         samples = [obj.raw for obj in objects[: step * DICTIONARY_SAMPLES : step]]
@@ -50,6 +56,15 @@ class Compressor:
         dictionary.precompute_compress(level=LEVEL)
         self._with_dictionary = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True, dict_data=dictionary)
         self._dictionary_decompressor = zstandard.ZstdDecompressor(dict_data=dictionary)
+
+    def keep(self, obj: KubeObject) -> KubeObject:
+        """As `compress`, of the objects of a list while it is read: the first ones give the dictionary."""
+        if self._with_dictionary is None:
+            self._samples.append(obj)
+            if len(self._samples) == _FIRST:
+                self.learn(self._samples)
+                self._samples.clear()
+        return self.compress(obj)
 
     def compress(self, obj: KubeObject) -> KubeObject:
         """Returns the object as it is kept; one that is so already, as it is."""

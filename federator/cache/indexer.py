@@ -206,6 +206,10 @@ class Indexer:
         self._check_thread()
         return self._items.get(key)
 
+    def keep(self, obj: KubeObject) -> KubeObject:
+        """Returns a state as it will be kept, for who reads many and gives them to `replace`."""
+        return obj if self._compressor is None else self._compressor.keep(obj)
+
     def whole(self, kept: KubeObject) -> KubeObject:
         """Returns a state with its JSON; what is whole already as it is."""
         return kept if self._compressor is None else self._compressor.restore(kept)

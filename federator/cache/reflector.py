@@ -15,7 +15,7 @@ import structlog
 
 from federator.api import resource_version as versions
 from federator.api.duration_histogram import LONG_BOUNDS, DurationHistogram
-from federator.api.list_watch import Known, ListOptions, WatchEvent, WatchEventType, nothing_known
+from federator.api.list_watch import Keeping, Known, ListOptions, WatchEvent, WatchEventType, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
 from federator.cache.clock import loop_time
@@ -339,7 +339,9 @@ class Reflector:
 
     def _known_since(self, asked: str) -> Known:
         """What is held is trusted unless the server may have been restored: then one version may name two states."""
-        return nothing_known if asked == CONSISTENT else self._known
+        if asked != CONSISTENT:
+            return self._known
+        return self._known.distrusting() if isinstance(self._known, Keeping) else nothing_known
 
     async def _adopt(self, objects: Sequence[KubeObject], resource_version: str, asked: str) -> None:
         """Takes over what exists, however it was learnt."""

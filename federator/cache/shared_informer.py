@@ -9,7 +9,7 @@ from copy import copy
 import structlog
 
 from federator.api.key import local_key
-from federator.api.list_watch import nothing_known
+from federator.api.list_watch import Keeping, Known, nothing_known
 from federator.api.object import KubeObject
 from federator.cache.backoff import Backoff
 from federator.cache.clock import loop_time
@@ -158,6 +158,11 @@ class SharedInformer:
             period_changed=lambda: self._reflector.resync_within(self._processor.resync_check_period),
         )
         self._controller = Controller(self._fifo, self.indexer, self._processor, retain=retain, sink=sink)
+        known: Known = self._known
+        if retain or (compress and sink):
+            known = nothing_known  # what is held is not whole, and the sink wants it so
+        elif compress and not transform:
+            known = Keeping(self._known, self.indexer.keep)
         self._reflector = Reflector(
             list_watch,
             self._fifo,
@@ -167,7 +172,7 @@ class SharedInformer:
             start_from=start_from,
             resync_period=lambda: self._processor.resync_check_period,
             should_resync=self._processor.should_resync,
-            known=nothing_known if retain or (compress and sink) else self._known,
+            known=known,
             backoff=backoff,
         )
         self._started = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from federator.api.list_watch import Known, WatchEvent, WatchEventType
+from federator.api.list_watch import Known, WatchEvent, WatchEventType, kept
 from federator.api.object import KubeObject
 
 MAX_ATTEMPTS = 2
@@ -43,7 +43,7 @@ class InitialEvents:
             self._objects.pop(obj.key, None)
             return False
         held = self._known(obj.namespace, obj.name)
-        if held is not None and held.is_state(obj.uid, obj.resource_version):
-            obj = held
-        self._objects[obj.key] = obj
+        if held is None or not held.is_state(obj.uid, obj.resource_version):
+            held = kept(obj, self._known)
+        self._objects[obj.key] = held
         return False

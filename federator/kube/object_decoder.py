@@ -13,7 +13,7 @@ import sys
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from federator.api.list_watch import Known, WatchEvent, WatchEventType, nothing_known
+from federator.api.list_watch import Known, WatchEvent, WatchEventType, kept, nothing_known
 from federator.api.object import KubeObject
 from federator.api.resource import ResourceType
 
@@ -74,6 +74,8 @@ class ObjectDecoder:
     def decode(self, raw: bytes | msgspec.Raw, known: Known = nothing_known) -> KubeObject:
         """Returns the object, with bytes of its own that pin nothing else, or the one known in this state.
 
+        A new one comes in the form in which it is to be kept.
+
         Raises:
             UnusableObject: it has no name or resourceVersion, is of another type, or is not UTF-8.
         """
@@ -92,13 +94,9 @@ class ObjectDecoder:
         if held is not None and held.is_state(metadata.uid or "", metadata.resource_version):
             return held
         _check_text(raw, namespace, metadata.name)
-        return KubeObject(
-            sys.intern(namespace),
-            metadata.name,
-            metadata.uid or "",
-            metadata.resource_version,
-            self._stamped(raw, head),
-        )
+        uid, version = metadata.uid or "", metadata.resource_version
+        obj = KubeObject(sys.intern(namespace), metadata.name, uid, version, self._stamped(raw, head))
+        return kept(obj, known)
 
     def decode_bookmark(self, raw: bytes | msgspec.Raw) -> WatchEvent:
         """Returns the bookmark; its object is a stub, of which nothing but resourceVersion and annotations is read.

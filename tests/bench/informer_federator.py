@@ -51,7 +51,9 @@ class FederatorInformer:
         return self._informer.statistics()["reflector"]["relists"]  # type: ignore[index]
 
     def held(self) -> Iterator[tuple[str, str]]:
-        return ((obj.key, obj.resource_version) for obj in self._informer.indexer.list())
+        indexer = self._informer.indexer  # as it is kept: to look is not to change what is measured
+        states = ((key, indexer.kept(key)) for key in indexer.list_keys())
+        return ((key, state.resource_version) for key, state in states if state is not None)
 
     async def stop(self) -> None:
         """Ends the informer."""
