@@ -59,7 +59,7 @@ class Compressor:
 
     def keep(self, obj: KubeObject) -> KubeObject:
         """As `compress`, of the objects of a list while it is read: the first ones give the dictionary."""
-        if self._with_dictionary is None:
+        if self._with_dictionary is None and obj.raw[:1] > _WITH_DICTIONARY:
             self._samples.append(obj)
             if len(self._samples) == _FIRST:
                 self.learn(self._samples)

@@ -114,19 +114,19 @@ class Controller:
             self._sink.replaced_all(item.resource_version, item.objects, withheld)
         if not self._processor.has_listeners:
             return
-        whole, arrived_at = self._indexer.whole, self._fifo.arrived_at
+        keep, arrived_at = self._indexer.keep, self._fifo.arrived_at
         for key, old in before.items():
             if self._indexer.kept(key) is None:
-                self._processor.distribute_delete(key, Tombstone(key, whole(old)), arrived_at=arrived_at)
+                self._processor.distribute_delete(key, Tombstone(key, old), arrived_at=arrived_at)
         for obj in item.objects:
             key = obj.key
             stored = before.get(key)
             if stored is None:
-                self._processor.distribute_add(key, whole(obj), is_initial=is_initial, arrived_at=arrived_at)
+                self._processor.distribute_add(key, keep(obj), is_initial=is_initial, arrived_at=arrived_at)
             elif self._is_other_state(stored, obj):
-                self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at, is_sync=False)
+                self._processor.distribute_update(key, stored, keep(obj), arrived_at=arrived_at, is_sync=False)
             elif self._processor.has_due_for_resync:
-                self._processor.distribute_update(key, whole(stored), whole(obj), arrived_at=arrived_at)
+                self._processor.distribute_update(key, stored, keep(obj), arrived_at=arrived_at)
 
     def _is_other_state(self, stored: KubeObject, listed: KubeObject) -> bool:
         """Whether a listed state is not the stored one: after a restore one version may name two states."""
@@ -143,5 +143,5 @@ class Controller:
 
     def _sync_all(self) -> None:
         if self._processor.has_listeners:
-            for obj in self._indexer.list():
+            for obj in self._indexer.list_kept():
                 self._processor.distribute_update(obj.key, obj, obj, arrived_at=self._fifo.arrived_at)

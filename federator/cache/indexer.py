@@ -206,6 +206,11 @@ class Indexer:
         self._check_thread()
         return self._items.get(key)
 
+    def list_kept(self) -> list[KubeObject]:
+        """All states as they are kept."""
+        self._check_thread()
+        return list(self._items.values())
+
     def keep(self, obj: KubeObject) -> KubeObject:
         """Returns a state as it will be kept, for who reads many and gives them to `replace`."""
         return obj if self._compressor is None else self._compressor.keep(obj)

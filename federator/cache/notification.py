@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from federator.api.delta import Tombstone
 from federator.api.object import KubeObject
 from federator.cache.handler import HandlerResult, ResourceEventHandler
+
+Whole = Callable[[KubeObject], KubeObject]
+"""Gives a state with its JSON, however it is kept; see `Indexer.whole`."""
 
 
 class AddNotification(msgspec.Struct, frozen=True):
@@ -23,6 +26,10 @@ class AddNotification(msgspec.Struct, frozen=True):
         """Tells the handler."""
         return handler.on_add(self.obj, self.is_initial)
 
+    def restored(self, whole: Whole) -> AddNotification:
+        """The same with whole objects."""
+        return AddNotification(self.key, whole(self.obj), self.is_initial)
+
 
 class UpdateNotification(msgspec.Struct, frozen=True):
     """An object changed, or is told again."""
@@ -35,6 +42,10 @@ class UpdateNotification(msgspec.Struct, frozen=True):
         """Tells the handler."""
         return handler.on_update(self.old, self.new)
 
+    def restored(self, whole: Whole) -> UpdateNotification:
+        """The same with whole objects."""
+        return UpdateNotification(self.key, whole(self.old), whole(self.new))
+
 
 class DeleteNotification(msgspec.Struct, frozen=True):
     """An object is gone."""
@@ -45,6 +56,13 @@ class DeleteNotification(msgspec.Struct, frozen=True):
     def deliver(self, handler: ResourceEventHandler) -> HandlerResult:
         """Tells the handler."""
         return handler.on_delete(self.obj)
+
+    def restored(self, whole: Whole) -> DeleteNotification:
+        """The same with whole objects."""
+        if not isinstance(self.obj, Tombstone):
+            return DeleteNotification(self.key, whole(self.obj))
+        last_state = None if self.obj.object is None else whole(self.obj.object)
+        return DeleteNotification(self.key, Tombstone(self.obj.key, last_state))
 
     @property
     def last_state(self) -> KubeObject | None:

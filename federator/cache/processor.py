@@ -19,6 +19,7 @@ from federator.cache.notification import (
     DeleteNotification,
     Notification,
     UpdateNotification,
+    Whole,
 )
 from federator.cache.resync import AdaptiveResync
 
@@ -49,6 +50,7 @@ class ProcessorListener:
         resync_period: float,
         buffer_size: int,
         failed: Callable[[], None] = lambda: None,
+        whole: Whole | None = None,
     ) -> None:
         self.name = name
         self.task: asyncio.Task[None] | None = None
@@ -61,6 +63,7 @@ class ProcessorListener:
         self._handler = handler
         self._buffer_size = buffer_size
         self._has_failed = failed
+        self._whole = whole
         self._buffer = CoalescingBuffer()
         self._not_empty = asyncio.Event()
         self._initial_settled = asyncio.Event()
@@ -133,7 +136,8 @@ class ProcessorListener:
         failure: BaseException | None = None
         began = loop_time()
         try:
-            result = notification.deliver(self._handler)
+            told = notification if self._whole is None else notification.restored(self._whole)
+            result = told.deliver(self._handler)
             if result is not None:
                 await result
         except asyncio.CancelledError as error:
@@ -177,6 +181,7 @@ class SharedProcessor:
         buffer_size: int,
         adaptive: AdaptiveResync | None = None,
         period_changed: Callable[[], None] = lambda: None,
+        whole: Whole | None = None,
     ) -> None:
         """Prepares a processor without handlers.
 
@@ -186,7 +191,9 @@ class SharedProcessor:
             buffer_size: notifications that wait for a handler before they are coalesced.
             adaptive: changes that period, and those of handlers that follow the informer's.
             period_changed: called when the next look is to come sooner than it was.
+            whole: makes what is told of what is distributed, if that may be compressed: so little waits for handlers.
         """
+        self._whole = whole
         self.resync_check_period = resync_check_period
         self._fixed_period = resync_check_period
         self._adaptive = adaptive
@@ -237,6 +244,7 @@ class SharedProcessor:
             resync_period=resync_period,
             buffer_size=self._buffer_size,
             failed=self.disturbed,
+            whole=self._whole,
         )
         listener.follows_informer = follows_informer
         self._set_resync_period(listener)

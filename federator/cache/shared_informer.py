@@ -156,6 +156,7 @@ class SharedInformer:
             buffer_size=handler_buffer_size,
             adaptive=adaptive,
             period_changed=lambda: self._reflector.resync_within(self._processor.resync_check_period),
+            whole=self.indexer.whole if compress else None,
         )
         self._controller = Controller(self._fifo, self.indexer, self._processor, retain=retain, sink=sink)
         known: Known = self._known
@@ -254,7 +255,7 @@ class SharedInformer:
                     self._processor.resync_period if resync_period is None else resync_period
                 ),
                 follows_informer=self._is_adaptive and resync_period is None,
-                cached=self.indexer.list() if self._started else (),
+                cached=self.indexer.list_kept() if self._started else (),
             ),
         )
 
