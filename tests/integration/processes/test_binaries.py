@@ -160,7 +160,7 @@ asyncio.run(provide(["etcd"], tools=pathlib.Path(sys.argv[1])))
 async def test_several_processes_build_once_and_the_waiting_say_so(
     fake_go: FakeGo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GO_SECONDS", "1")
+    monkeypatch.setenv("GO_SECONDS", "3")
     others = [
         await asyncio.create_subprocess_exec(
             sys.executable, "-c", _OTHER_PROCESS, str(fake_go.tools), stderr=asyncio.subprocess.PIPE

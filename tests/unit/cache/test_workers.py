@@ -148,11 +148,12 @@ async def test_cancelled_it_cancels_what_is_in_process_and_leaves_no_task() -> N
     running.cancel()
     await asyncio.wait([running])
     assert running.cancelled()
-    assert begun == cancelled == ["a", "b"]
+    assert begun == sorted(cancelled) == ["a", "b"]  # a task group cancels in no order
     assert len(asyncio.all_tasks()) == 1
     assert pool.statistics() == {"max_concurrent_reconciles": 2, "active_workers": 0, "reconciles": {}}
     assert queue.statistics()["processing"] == 0
-    assert [await queue.get() for _ in range(3)] == ["c", "a", "b"], "what was begun is still to be done"
+    waiting, *begun_again = [await queue.get() for _ in range(3)]
+    assert (waiting, sorted(begun_again)) == ("c", ["a", "b"]), "what was begun is still to be done"
     assert queue.num_requeues("a") == 0
 
 
