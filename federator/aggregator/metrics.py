@@ -13,7 +13,7 @@ from federator.aggregator.ledger.records import ClusterRecord
 from federator.aggregator.merge.merged_view import MergedView
 from federator.api.cluster import ClusterID, ClusterState
 from federator.api.duration_histogram import DurationHistogram
-from federator.observability.metrics import MEMBER
+from federator.observability.metrics import MEMBER, buckets_of
 
 Statistics = Mapping[str, Mapping[str, Any]]
 """Statistics by part: `ledger`, `merge`, `serve`, `ingest`."""
@@ -172,9 +172,7 @@ def _ledger_metrics(ledger: Mapping[str, Any], commit_durations: DurationHistogr
     yield HistogramMetricFamily(
         "federator_ledger_commit_duration_seconds",
         "Duration of commits, from the first write to the end of the fsync.",
-        buckets=[
-            ("+Inf" if bound == float("inf") else str(bound), number) for bound, number in commit_durations.buckets()
-        ],
+        buckets=buckets_of(commit_durations),
         sum_value=commit_durations.sum,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from federator.api.delta import DeltaType, Tombstone
 from federator.api.object import KubeObject
@@ -107,7 +107,8 @@ class Controller:
         """Swaps the store in one step, then tells: all deletes, then adds and updates in the list's order."""
         is_initial = not self._fifo.has_synced()
         kept = [self._retain(obj) for obj in item.objects] if self._retain else list(item.objects)
-        withheld = {key: None if kept is None else self._indexer.whole(kept) for key, kept in self._kept(item.withheld)}
+        held = {key: self._indexer.kept(key) for key in item.withheld}
+        withheld = {key: None if state is None else self._indexer.whole(state) for key, state in held.items()}
         kept += filter(None, withheld.values())
         before = self._indexer.replace(kept, item.resource_version)
         if self._sink is not None:
@@ -136,10 +137,6 @@ class Controller:
             return True
         kept = self._retain(listed) if self._retain else listed
         return self._indexer.whole(stored) != self._indexer.whole(kept)
-
-    def _kept(self, keys: Iterable[str]) -> Iterator[tuple[str, KubeObject | None]]:
-        for key in keys:
-            yield key, self._indexer.kept(key)
 
     def _sync_all(self) -> None:
         if self._processor.has_listeners:

@@ -271,13 +271,12 @@ class SharedProcessor:
             try:
                 yield
             finally:
-                for listener in self._listeners:
-                    listener.close()
+                self.close()
                 for task in self._tasks:
                     task.cancel()
 
     def close(self) -> None:
-        """Ends the handlers of a processor that never ran."""
+        """Has the handlers told nothing more."""
         for listener in self._listeners:
             listener.close()
 

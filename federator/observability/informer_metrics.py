@@ -19,6 +19,7 @@ from federator.cache.cluster_factories import ClusterInformerFactories
 from federator.cache.factory import SharedInformerFactory
 from federator.cache.shared_informer import SharedInformer
 from federator.cache.work_queue import RateLimitingQueue
+from federator.observability.metrics import buckets_of
 
 Statistics = Mapping[str, Any]
 """What `SharedInformer.statistics` returns."""
@@ -214,8 +215,7 @@ def _histogram(
 ) -> Metric:
     family = HistogramMetricFamily(name, meaning, labels=labels)
     for values, histogram in histograms:
-        buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in histogram.buckets()]
-        family.add_metric(values, buckets, histogram.sum)
+        family.add_metric(values, buckets_of(histogram), histogram.sum)
     return family
 
 

@@ -16,6 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from federator import __version__
+from federator.api.duration_histogram import DurationHistogram
 
 MEMBER: Final = "member_cluster"
 """The label that names a member cluster."""
@@ -35,6 +36,11 @@ class StatisticsCollector(Collector):
     def describe(self) -> Sequence[Metric]:
         """Nothing: what there is to describe depends on what is there to read."""
         return ()
+
+
+def buckets_of(histogram: DurationHistogram) -> list[tuple[str, float]]:
+    """The buckets of a histogram as a HistogramMetricFamily takes them."""
+    return [("+Inf" if bound == float("inf") else str(bound), number) for bound, number in histogram.buckets()]
 
 
 def new_registry(component: str) -> CollectorRegistry:
