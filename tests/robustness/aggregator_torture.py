@@ -29,6 +29,7 @@ from tests.integration.federation.recorder import OBJECT_EVENTS, Recorder
 from tests.integration.federation.truth import Key
 from tests.robustness.linked_bed import TYPES, Member, State
 from tests.robustness.push_relay import Pushed, PushRelay
+from tests.robustness.report_file import write_report
 
 RATE = 12.0
 """Changes a second in each cluster."""
@@ -359,8 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asyncio.run(torture.run(given.first_kill, given.kills))
     if not report.difference:
         shutil.rmtree(folder)
-    given.report.parent.mkdir(parents=True, exist_ok=True)
-    given.report.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    write_report(report, given.report)
     _tell(_summary(report))
     return 1 if report.difference else 0
 

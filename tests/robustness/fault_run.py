@@ -29,6 +29,7 @@ from tests.robustness.consumption import Consumption, assert_no_growth, measure
 from tests.robustness.federated_bed import FederatedBed
 from tests.robustness.inflict import inflict
 from tests.robustness.plan import CLUSTERS, Fault, Round, draw
+from tests.robustness.report_file import write_report
 from tests.robustness.vigil import Vigil
 
 RATE = 12.0
@@ -267,12 +268,7 @@ async def _run(report: Report, rounds: Sequence[Round], file: Path, tell: Tell) 
         else:
             report.folder = str(subject.folder)
             tell(f"data and logs: {subject.folder}\nrepeat it: {report.repeat}")
-        _write(report, file)
-
-
-def _write(report: Report, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        write_report(report, file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,6 +44,7 @@ from tests.robustness.ledger_child import (
 from tests.robustness.ledger_expectation import Difference, Expectation
 from tests.robustness.ledger_power_cut import Cut, NoCompiler, compiled, cut_power, is_preloaded, preloaded
 from tests.robustness.ledger_script import Script
+from tests.robustness.report_file import write_report
 
 Mode = Literal["kill", "unsynced"]
 
@@ -350,8 +351,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         shutil.rmtree(folder)
     _tell(_summary(report))
-    given.report.parent.mkdir(parents=True, exist_ok=True)
-    given.report.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    write_report(report, given.report)
     return 1 if report.difference else 0
 
 

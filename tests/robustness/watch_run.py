@@ -27,6 +27,7 @@ from tests.integration.federation.truth import all_types, assert_equal
 from tests.robustness.federated_bed import FederatedBed, SpecialFederation
 from tests.robustness.inflict import inflict
 from tests.robustness.plan import CLUSTERS, Fault, Kind, Role, Round
+from tests.robustness.report_file import write_report
 from tests.robustness.vigil import Vigil
 from tests.robustness.watch_checks.aggregator_process import JOURNAL
 from tests.robustness.watch_checks.asked import everything
@@ -451,12 +452,7 @@ async def _run(report: WatchReport, file: Path, tell: Tell) -> None:
         else:
             report.folder = str(subject.folder)
             tell(f"data and logs: {subject.folder}\nrepeat it: {report.repeat}")
-        _write(report, file)
-
-
-def _write(report: WatchReport, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
+        write_report(report, file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

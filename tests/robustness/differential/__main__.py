@@ -14,11 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from federator.observability.logs import configure_logging
 from tests.robustness.differential.run import Report, differential_run
 from tests.robustness.differential.script import Script, draw, told
+from tests.robustness.report_file import write_report
 
 
 async def _run(scripts: Sequence[Script], file: Path) -> bool:
@@ -40,13 +39,8 @@ async def _run(scripts: Sequence[Script], file: Path) -> bool:
         else:
             repeat = f"--seed {script.seed} --seconds {script.seconds:g}"
             _tell(f"logs: {folder}\nrepeat it: python -m tests.robustness.differential {repeat}")
-        _write(reports, file)
+        write_report(reports, file)
     return is_good
-
-
-def _write(reports: Sequence[Report], file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(reports), indent=2))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
