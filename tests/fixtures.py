@@ -10,6 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
+from federator.testing import fork_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def python_is_forked() -> None:
+    """Spares the programs that tests start their imports; see `federator.testing.fork_server`."""
+    fork_server.switch_on()
+
 
 @pytest.fixture(autouse=True)
 def logs() -> Iterator[list[EventDict]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -249,9 +248,10 @@ class Federation:
             raise TestbedError(f"{name} runs already")
         # No settings of the user's environment: what runs here is told everything by arguments.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
-        self._processes[name] = self._group.launch(
+        self._processes[name] = self._group.launch_module(
             name,
-            [sys.executable, "-m", "federator", *arguments],
+            "federator",
+            arguments,
             log=self.folder / f"{name}.log",
             folder=self.folder,
             environment=environment,

@@ -6,9 +6,13 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from federator.testing import fork_server
+from federator.testing.fork_server import ForkedProcess
 
 # The warden: leader of the group, and the only reader of a pipe whose writing end only our process holds. However our
 # process ends, SIGKILL included, the kernel closes that end, `read` returns and the whole group is killed.
@@ -85,7 +89,50 @@ class ProcessGroup:
                 env=environment,
                 process_group=self._warden.pid,
             )
-        process = Process(name, popen, log)
+        return self._started(Process(name, popen, log))
+
+    def launch_module(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        log: Path,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Runs a Python module as a program in the group: `python -m`, or a fork where that is switched on.
+
+        Args:
+            name: what errors call the process.
+            module: its name.
+            arguments: the program's arguments.
+            log: as of `launch`.
+            folder: as of `launch`.
+            environment: as of `launch`.
+
+        Raises:
+            TestbedError: it cannot be forked.
+            OSError: Python cannot be executed.
+        """
+        server = fork_server.shared()
+        if server is None:
+            command = [sys.executable, "-m", module, *arguments]
+            return self.launch(name, command, log=log, folder=folder, environment=environment)
+        with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
+            forked = server.launch(
+                module,
+                arguments,
+                stdin=nothing.fileno(),
+                stdout=output.fileno(),
+                stderr=output.fileno(),
+                folder=folder,
+                environment=environment,
+                group=self._warden.pid,
+            )
+        return self._started(Process(name, forked, log))
+
+    def _started(self, process: Process) -> Process:
         self._processes = [*(earlier for earlier in self._processes if earlier.running), process]
         return process
 
@@ -120,7 +167,7 @@ os.register_at_fork(after_in_child=_disown_all)
 class Process:
     """One running program of a ProcessGroup. Belongs to no event loop."""
 
-    def __init__(self, name: str, popen: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, name: str, popen: subprocess.Popen[bytes] | ForkedProcess, log: Path) -> None:
         self.name = name
         self.log = log
         self._popen = popen

@@ -7,11 +7,13 @@ from federator.testing.pytest_plugin import (
     shared_namespace,
     three_clusters,
 )
+from tests.fixtures import python_is_forked
 
 __all__ = [
     "control_plane_factory",
     "living_cluster",
     "pytest_collection_finish",
+    "python_is_forked",
     "shared_namespace",
     "three_clusters",
 ]
