@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import functools
@@ -27,19 +28,16 @@ TEXT = MANUAL.read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 
-def run_blocks() -> dict[str, Any]:
+@functools.cache
+def namespace() -> dict[str, Any]:
+    """What the blocks define. They import much, so not while tests are collected."""
     namespace: dict[str, Any] = {"__name__": "manual"}
     for block in BLOCKS:
         exec(compile(block, str(MANUAL), "exec"), namespace)
     return namespace
 
 
-NAMESPACE = run_blocks()
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: value
-    for name, value in NAMESPACE.items()
-    if inspect.iscoroutinefunction(value) and value.__module__ == "manual"
-}
+FUNCTIONS = {each.name for block in BLOCKS for each in ast.parse(block).body if isinstance(each, ast.AsyncFunctionDef)}
 ENDLESS = {"first_program", "controller"}
 
 
@@ -71,13 +69,13 @@ async def offered(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[dict[s
 
 
 def arguments(name: str, offered: dict[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
+    parameters = inspect.signature(namespace()[name]).parameters.values()
     return {each.name: offered[each.name] for each in parameters if each.default is each.empty}
 
 
 @contextlib.asynccontextmanager
 async def running(name: str, offered: dict[str, Any]) -> AsyncIterator[None]:
-    task = asyncio.create_task(FUNCTIONS[name](**arguments(name, offered)))
+    task = asyncio.create_task(namespace()[name](**arguments(name, offered)))
     try:
         yield
         assert not task.done(), task.result()
@@ -93,10 +91,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - ENDLESS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS - ENDLESS))
 async def test_a_block_runs(name: str, offered: dict[str, Any]) -> None:
     async with asyncio.timeout(3600):
-        result = await FUNCTIONS[name](**arguments(name, offered))
+        result = await namespace()[name](**arguments(name, offered))
     if name == "find_type":
         assert (result.kind, result.version) == ("Deployment", "v1")
 
@@ -171,7 +169,7 @@ def test_links_go_to_files_and_headings_that_are_there() -> None:
 
 async def test_the_metrics_are_those_of_the_collectors(offered: dict[str, Any]) -> None:
     factory = SharedInformerFactory(functools.partial(ResourceListWatch, offered["client"]))
-    factory.informer(NAMESPACE["PODS"]).add_event_handler(ResourceEventHandlerFuncs())
+    factory.informer(namespace()["PODS"]).add_event_handler(ResourceEventHandlerFuncs())
     queue = RateLimitingQueue[str](name="queue")
     families = [*InformerCollector(factory).collect(), *WorkQueueCollector(queue).collect()]
     given = {family.name + "_total" * (family.type == "counter") for family in families}
