@@ -99,7 +99,7 @@ class SnapshotTables(Tables):
 
         Args:
             descriptor: open for writing.
-            progress: called by this thread.
+            progress: called by this thread, the last time when all is written.
 
         Raises:
             OSError: they cannot be written.
@@ -120,8 +120,10 @@ class SnapshotTables(Tables):
         # daemon, so that a process which is told to end does.
         copying = threading.Thread(target=copy, name="ledger-copy", daemon=True)
         copying.start()
-        while copying.is_alive():
+        is_done = False
+        while not is_done:  # and so it is told once at least, however quick the copy was
             copying.join(_PROGRESS_INTERVAL)
+            is_done = not copying.is_alive()
             if progress is not None:
                 progress(os.fstat(descriptor).st_size, expected)
         for error in failure:
