@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, NamedTuple
@@ -96,23 +97,27 @@ class LazyGroup(TyperGroup):
             raise InvalidInput("command", cmd_name, ", ".join(COMMANDS))
         entry = COMMANDS[cmd_name]
         module, function = entry.target.split(":")
-        target = getattr(import_module(module), function)
-        if isinstance(target, typer.Typer):
-            group = typer.main.get_command(target)
-            assert isinstance(group, TyperGroup)
-            group.name = cmd_name
-            return group
-        single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(cmd_name, cls=entry.command_class)(target)
-        command = typer.main.get_command(single)
-        assert isinstance(command, TyperCommand)
-        return command
+        return _built(cmd_name, getattr(import_module(module), function), entry.command_class)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@cache  # typer reads a signature in about the time that a small command takes
+def _built(name: str, target: Any, command_class: type[TyperCommand]) -> TyperCommand | TyperGroup:
+    if isinstance(target, typer.Typer):
+        group = typer.main.get_command(target)
+        assert isinstance(group, TyperGroup)
+        group.name = name
+        return group
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name, cls=command_class)(target)
+    command = typer.main.get_command(single)
+    assert isinstance(command, TyperCommand)
+    return command
 
 
 app = typer.Typer(
@@ -132,6 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: those after the program's name; None for the process's own.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        # The process is ours. structlog would import it for tracebacks that we do not have: a fifth of `federator get`.
+        sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     if isinstance(sys.stdout, TextIOWrapper):
         # Names and annotations are in any script, and what reads JSON and YAML expects UTF-8 whatever the terminal is.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from federator.cli.output.writer import Write
-from federator.cli.output.yaml import to_yaml
 from federator.client import EventType, InventoryObject
 
 CLUSTER_ANNOTATION = "federator.io/cluster"
@@ -100,6 +99,8 @@ def json_writer(write: Write, *, following: bool, show_events: bool) -> Document
 
 def yaml_writer(write: Write, *, following: bool, show_events: bool) -> DocumentWriter:
     """Writer of `-o yaml`."""
+    from federator.cli.output.yaml import to_yaml  # here, so that nobody else need wait for the library
+
     return DocumentWriter(write, to_yaml, separator="---\n", following=following, show_events=show_events)
 
 

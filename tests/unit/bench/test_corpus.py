@@ -18,7 +18,7 @@ from tests.bench.corpus import WEIGHTS, Corpus, State, by_weight, write_sample
 from tests.bench.push_load import pushed_object
 from tests.unit.bench.made_sample import made_sample
 
-COPIES = 150
+COPIES = 50
 
 
 @pytest.fixture(scope="module")

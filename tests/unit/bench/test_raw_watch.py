@@ -24,7 +24,7 @@ def event(
     return inventory_pb2.WatchEvent(type=event_type, revision=revision, object=inventory_object)
 
 
-@pytest.mark.parametrize("body", [0, 1, 100, 150, 20_000, 3_000_000])
+@pytest.mark.parametrize("body", [0, 1, 100, 150, 20_000, 2_100_000])
 def test_changes_are_counted_whatever_their_size(body: int) -> None:
     events = [event(each, number, body) for number, each in enumerate((*CHANGES, *OTHERS))]
     scanned = scan(inventory_pb2.WatchResponse(events=events).SerializeToString())

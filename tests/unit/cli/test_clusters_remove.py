@@ -131,10 +131,10 @@ async def test_interrupted_at_the_question_it_has_done_nothing(admin: ScriptedAd
     controller, terminal = pty.openpty()
     program = (
         "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-        "from federator.cli.main import main; sys.exit(main(['clusters', 'remove', 'ap-1']))"
+        "from federator.cli.main import main; sys.exit(main())"
     )
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", program),
+        *(sys.executable, "-c", program, "clusters", "remove", "ap-1"),
         stdin=terminal,
         stdout=asyncio.subprocess.PIPE,
         stderr=terminal,

@@ -442,7 +442,10 @@ async def test_refusals(federator: Federator, inventory: ScriptedInventory) -> N
     assert done.err.startswith("Error: no member cluster serves a resource type 'pads'")
 
 
-async def test_a_lost_connection_is_said_once_and_mended(federator: Federator, inventory: ScriptedInventory) -> None:
+async def test_a_lost_connection_is_said_once_and_mended(
+    federator: Federator, inventory: ScriptedInventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federator.client.watch._FIRST_DELAY", 0.01)
     inventory.list_pages = answer()
     inventory.watches = [
         [grpc.StatusCode.UNAVAILABLE],

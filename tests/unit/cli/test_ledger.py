@@ -8,9 +8,7 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,15 +17,19 @@ import zstandard
 
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.maintenance import holding
-from federator.cli.main import main
+from federator.cli.main import COMMANDS, LazyGroup, main
 from tests.unit.aggregator.ledger.filled import WEB, filled
 from tests.unit.cli.conftest import Outcome
 
-# Each command is a process of its own: what it would import is imported once, here.
-for _module in ("agent", "aggregator", "get", "ledger", "run"):
-    import_module(f"federator.cli.{_module}")
-
 HINT = "<ClusterID>/<group>/<resource>/<namespace>/<name>"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _commands() -> None:
+    """Each command is a process of its own: what it would import and read is there once, before."""
+    group = LazyGroup()
+    for name in COMMANDS:
+        group.get_command(None, name)
 
 
 @pytest.fixture
@@ -299,31 +301,28 @@ def test_the_commands_are_listed_and_an_unknown_one_names_them(told: pytest.Capt
     assert run(told).code == 2
 
 
-def test_progress_is_told_on_a_terminal_only(state: Path, tmp_path: Path) -> None:
+def test_progress_is_told_on_a_terminal_only(
+    told: pytest.CaptureFixture[str], state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leader, follower = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "federator", "ledger", "backup", tmp_path / "backup"],
-        stdout=subprocess.PIPE,
-        stderr=follower,
-        text=True,
-        check=False,
-    )
-    os.close(follower)
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert main(["ledger", "backup", str(tmp_path / "backup")]) == 0
     said = os.read(leader, 10_000).decode()
     os.close(leader)
-    assert done.returncode == 0
-    assert done.stdout.startswith(f"{tmp_path / 'backup'}: ledger ")
+    assert told.readouterr().out.startswith(f"{tmp_path / 'backup'}: ledger ")
     assert re.search(r"\S+ KiB of about \S+ KiB", said)
     assert said.endswith("\r\x1b[K"), "nothing of it stays"
     assert state.exists()
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(state: Path) -> None:
+def test_a_reader_that_has_seen_enough_is_no_error(
+    told: pytest.CaptureFixture[str], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "federator", "ledger", "info"], stdout=writer, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
+    with os.fdopen(writer, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        assert main(["ledger", "info"]) == 0
+    assert told.readouterr().err == ""
     assert state.exists()

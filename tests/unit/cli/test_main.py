@@ -32,13 +32,39 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], arguments:
         assert entry.summary.split()[0] in out
 
 
-def test_help_imports_nothing_that_takes_time() -> None:
-    program = (
-        "import sys; from federator.cli.main import main; assert main(['--help']) == 0; "
-        f"sys.stderr.write(' '.join(name for name in {HEAVY} if name in sys.modules))"
+@pytest.fixture(scope="module")
+def process() -> list[str]:
+    """What a process says, line by line, whose terminal knows no more than ASCII."""
+    program = f"""
+import sys
+from federator.cli.main import main
+assert main() == 0
+sys.stderr.write(" ".join(name for name in {HEAVY} if sys.modules.get(name)) + "\\n")
+import structlog
+sys.stderr.write(" ".join(name for name in sys.modules if name.startswith("rich.")) + "\\n")
+main(["version"])
+print("é中")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--help"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    return [*done.stderr.decode().splitlines(), *done.stdout.decode().splitlines()[-2:]]
+
+
+def test_help_imports_nothing_that_takes_time(process: list[str]) -> None:
+    assert process[0] == ""
+
+
+def test_logging_does_not_import_what_only_colours_tracebacks(process: list[str]) -> None:
+    assert process[1] == ""
+
+
+def test_output_is_utf_8_whatever_the_terminal_is(process: list[str]) -> None:
+    assert process[2].startswith("federator ")
+    assert process[3] == "é中"
 
 
 def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,23 +132,13 @@ def test_a_full_disk_is_said_once() -> None:
     assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
-def test_output_is_utf_8_whatever_the_terminal_is() -> None:
-    program = "from federator.cli.main import main; main(['version']); print('é中')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        check=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert done.stdout.decode().endswith("é中\n")
-
-
-def test_an_argument_that_is_no_text_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable.encode(), b"-m", b"federator", b"get", b"pods", b"-n\xff"], capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr == b"Error: argument: '-n\\\\xff' is not allowed; allowed: text in UTF-8\n"
+def test_an_argument_that_is_no_text_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", sys.modules.get("rich"))  # what the entry of a process leaves there
+    monkeypatch.setattr(sys, "argv", ["federator", "get", "pods", os.fsdecode(b"-n\xff")])
+    assert main() == 2
+    assert capsys.readouterr() == ("", "Error: argument: '-n\\\\xff' is not allowed; allowed: text in UTF-8\n")
 
 
 def test_a_bug_is_not_dressed_up(monkeypatch: pytest.MonkeyPatch) -> None:

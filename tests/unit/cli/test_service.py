@@ -82,29 +82,34 @@ def test_a_cancellation_that_no_signal_made_is_not_hidden() -> None:
         run_service(main())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+def test_a_second_signal_ends_the_process_at_once() -> None:
     program = """
-import asyncio
+import asyncio, os
 from federator.cli.service import run_service
 
 async def main():
-    print("running", flush=True)
+    print(os.getpid(), flush=True)
     try:
         await asyncio.Event().wait()
     finally:
         print("stopping", flush=True)
         await asyncio.Event().wait()
 
-run_service(main())
+for _ in range(2):
+    if not os.fork():
+        run_service(main())
+        break
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "running\n"
-        child.send_signal(number)
-        assert child.stdout.readline() == "stopping\n"
-        child.send_signal(number)
-        assert child.wait(timeout=20) == -number
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as forking:
+        assert forking.stdout is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            child = int(forking.stdout.readline())
+            os.kill(child, number)
+            assert forking.stdout.readline() == "stopping\n"
+            os.kill(child, number)
+            assert forking.stdout.readline() == f"{-number}\n"
+        assert forking.wait(timeout=20) == 0
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ async def test_a_refusal_is_not_repeated(client: InventoryClient, inventory: Scr
 async def test_the_timeout_is_for_the_whole_walk(client: InventoryClient, inventory: ScriptedInventory) -> None:
     inventory.list_pages = scripted(told("a", token=b"t1"), [asyncio.Event()])
     with pytest.raises(AggregatorUnreachable, match="timeout"):
-        await _walk(client, timeout=0.2)
+        await _walk(client, timeout=0.05)
 
 
 async def test_one_page_and_what_it_says(client: InventoryClient, inventory: ScriptedInventory) -> None:

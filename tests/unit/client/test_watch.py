@@ -29,6 +29,7 @@ from federator.errors import (
     WatchTooSlow,
 )
 from federator.v1 import inventory_pb2, types_pb2
+from tests.unit.client.conftest import FIRST_DELAY
 from tests.unit.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object, serving
 
 
@@ -168,7 +169,9 @@ async def test_a_lost_watch_goes_on_after_its_last_event(
     ]
     lost: list[FederatorError] = []
     taken: list[Event] = []
-    watch = client.watch("pods", on_disconnect=lambda error, delay: lost.append(error) if delay < 0.21 else None)
+    watch = client.watch(
+        "pods", on_disconnect=lambda error, delay: lost.append(error) if delay <= FIRST_DELAY else None
+    )
     async with aclosing(watch) as events:
         async for one in events:
             taken.append(one)
