@@ -158,7 +158,9 @@ async def _with_corpus(wanted: Collection[str], sizes: Sizes) -> list[Figure]:
         "many-clusters": partial(many_clusters.many_clusters, size=sizes.many),
         "million": partial(million.million, objects=sizes.objects or million.OBJECTS),
         "queries": partial(queries.queries, size=sizes.queries),
-        "peers-indexer": partial(peers_indexer.peers_indexer, objects=sizes.objects or peers_indexer.OBJECTS),
+        "peers-indexer": partial(
+            peers_indexer.peers_indexer, size=QueriesSize(objects=sizes.objects or peers_indexer.OBJECTS)
+        ),
     }
     async with _sample(sizes.queries.state) as sample:
         figures = corpus_figures(sample) if "corpus" in wanted else []

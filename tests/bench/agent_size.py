@@ -105,7 +105,7 @@ async def _changes(bed: Testbed, federation: Federation, agent: Process) -> tupl
 
 async def _check(bed: Testbed, federation: Federation, corpus: Corpus, stored: int) -> None:
     """Compares every object with what the apiserver lists."""
-    theirs = await truth.listed(bed, [_CLUSTER], only=set(corpus.types))
+    theirs = await truth.listed(bed, [_CLUSTER], only={each.group_resource for each in corpus.types.values()})
     async with federation.client() as fed:
         mine = await truth.held(fed, [str(each.group_resource) for each in corpus.types.values()])
     if mine != theirs or len(theirs) < stored:

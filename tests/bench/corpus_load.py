@@ -41,7 +41,7 @@ from tests.bench.push_load import TICK, PushingAgent, SentFrame, new_frame, push
 _SNAPSHOT_ITEMS = 500
 _LENGTH_BYTES = 4
 
-_DICTIONARY_SECONDS = 6.0
+DICTIONARY_SECONDS = 6.0
 """Seconds in which the aggregator trains dictionaries from what it got; what is made later is compressed with them."""
 
 
@@ -164,9 +164,12 @@ class CorpusAgent(PushingAgent):
 class Load:
     """All agents of this process."""
 
-    def __init__(self, agents: Sequence[CorpusAgent], folder: Path | None) -> None:
+    def __init__(
+        self, agents: Sequence[CorpusAgent], folder: Path | None, dictionary_seconds: float = DICTIONARY_SECONDS
+    ) -> None:
         self._agents = agents
         self._folder = folder
+        self._dictionary_seconds = dictionary_seconds
         self._prepared: list[list[Prepared]] = []
         self._interval = 0.0
 
@@ -176,7 +179,7 @@ class Load:
             await asyncio.gather(*(_push_all(agent, agent.snapshot()) for agent in self._agents))
         else:
             await asyncio.gather(*(agent.greet() for agent in self._agents))
-        await asyncio.gather(*(agent.wait_for_dictionaries(_DICTIONARY_SECONDS) for agent in self._agents))
+        await asyncio.gather(*(agent.wait_for_dictionaries(self._dictionary_seconds) for agent in self._agents))
         if self._folder is None:
             return
         for agent in self._agents:

@@ -42,7 +42,7 @@ from tests.bench.figure import FEDERATOR, Figure, WrongResult
 
 OBJECTS = 1_000_000
 
-_CLUSTERS, _TYPES = 250, 200
+CLUSTERS, _TYPES = 250, 200
 """Of the table: so many types in each cluster would be a large installation of operators."""
 
 _RATE, _BOOKMARKS = 100.0, _TYPES / 60
@@ -50,10 +50,13 @@ _RATE, _BOOKMARKS = 100.0, _TYPES / 60
 
 _CHANGES, _FRAME = 20_000, 100
 _LOADED_AT_ONCE = 10_000
+REPEATS = 10_000
+"""Of a bookmark."""
+
 _TYPE = "pods"
 
 
-async def digest_cost(sample: Path, objects: int) -> list[Figure]:
+async def digest_cost(sample: Path, objects: int, *, clusters: int = CLUSTERS, repeats: int = REPEATS) -> list[Figure]:
     """Changes of one cluster's pods; a table of so many objects."""
     corpus = Corpus.read(sample)
     pods = corpus.types[_TYPE]
@@ -63,8 +66,8 @@ async def digest_cost(sample: Path, objects: int) -> list[Figure]:
     agent_part = _agent_part(pods, before, after) / changes
     aggregator, digest = await _aggregator(pods, before, frames)
     aggregator_part = _aggregator_part(pods, before, after) / changes
-    bookmark = await _bookmark(pods, digest)
-    loading, memory = _load(objects), _memory()
+    bookmark = await _bookmark(pods, digest, repeats)
+    loading, memory = _load(objects), _memory(clusters)
     share = _RATE * (agent_part + aggregator_part) + _BOOKMARKS * bookmark
     scenario = f"digests, {objects} objects"
     return [
@@ -82,7 +85,7 @@ async def digest_cost(sample: Path, objects: int) -> list[Figure]:
             "<= 1",
         ),
         Figure(scenario, FEDERATOR, "CPU of loading the table at a start", loading, "CPU-s"),
-        Figure(scenario, FEDERATOR, f"memory of the table, {_CLUSTERS} x {_TYPES} types", memory / 1e6, "MB"),
+        Figure(scenario, FEDERATOR, f"memory of the table, {clusters} x {_TYPES} types", memory / 1e6, "MB"),
     ]
 
 
@@ -232,9 +235,9 @@ def _aggregator_part(pods: ResourceType, before: Sequence[KubeObject], after: Se
     return _cpu(account)
 
 
-async def _bookmark(pods: ResourceType, digest: Digest) -> float:
+async def _bookmark(pods: ResourceType, digest: Digest, repeats: int) -> float:
     """CPU-seconds that a bookmark takes with a digest, on both sides together, which are nearly all the digest's."""
-    table, cluster_id, resource, repeats = DigestTable(), ClusterID("bench"), pods.group_resource, 10_000
+    table, cluster_id, resource = DigestTable(), ClusterID("bench"), pods.group_resource
     bodies = BodyCodec()
     table.correct(cluster_id, resource, digest)
     gc.collect()
@@ -267,20 +270,20 @@ def _load(objects: int) -> float:
 
 
 def _entry(number: int, objects: int) -> ObjectEntry:
-    cluster_id = ClusterID(f"cluster-{number * _CLUSTERS // objects}")
+    cluster_id = ClusterID(f"cluster-{number * CLUSTERS // objects}")
     key = ObjectKey(cluster_id, "", _TYPE, f"namespace-{number % 16}", f"web-7d9f8b6c5d-{number:07}")
     uid = f"00000000-0000-4000-8000-{number:012}"
     return ObjectEntry(number + 1, 0, EntryType.ADDED, 0, key, "v1", uid, str(number), number * 7919, b"")
 
 
-def _memory() -> int:
+def _memory(clusters: int) -> int:
     """Bytes of a table of all types."""
-    clusters = [ClusterID(f"cluster-{number}") for number in range(_CLUSTERS)]
+    names = [ClusterID(f"cluster-{number}") for number in range(clusters)]
     types = [GroupResource(f"group-{number}.example.com", f"things{number}") for number in range(_TYPES)]
     tracemalloc.start()
     try:
         table = DigestTable()
-        for number, (cluster_id, resource) in enumerate((one, other) for one in clusters for other in types):
+        for number, (cluster_id, resource) in enumerate((one, other) for one in names for other in types):
             table.apply(Commit(0, digests=(DigestChange(cluster_id, resource, 1, number << 40 | 1),)))
         return tracemalloc.get_traced_memory()[0]
     finally:

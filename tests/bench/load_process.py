@@ -7,13 +7,19 @@ then answers each command. It ends when its input does, so it cannot outlive its
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
+from federator.testing import fork_server
+from federator.testing.fork_server import ForkedProcess
 from tests.bench.figure import WrongResult
 
 Json = dict[str, Any]
@@ -24,19 +30,21 @@ _LIMIT = 64 << 20
 
 
 class LoadProcess:
-    """`python -m MODULE`, for as long as the context is open."""
+    """`python -m MODULE`, for as long as the context is open; forked where that is switched on."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._module = module
         self._arguments = arguments
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     async def __aenter__(self) -> Self:
         """Starts it and waits until it is ready."""
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", self._module, *self._arguments, stdin=pipe, stdout=pipe, limit=_LIMIT
-        )
+        # Two, since the load reads without blocking, and blocks when it writes.
+        self._commands, stdin = socket.socketpair()
+        answers, stdout = socket.socketpair()
+        with stdin, stdout:
+            self._process = _launch(self._module, self._arguments, stdin.fileno(), stdout.fileno())
+        self._answers, self._connection = await asyncio.open_connection(sock=answers, limit=_LIMIT)
         try:
             await self._answer()
         except BaseException:
@@ -61,24 +69,34 @@ class LoadProcess:
         Raises:
             WrongResult: the load failed; it has told why on stderr.
         """
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(command) + b"\n")
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self._commands.sendall(msgspec.json.encode(command) + b"\n")
         return await self._answer()
 
     async def _answer(self) -> Json:
         assert self._process is not None
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        line = await self._answers.readline()
         if not line:
-            raise WrongResult(f"{self._module} ended with exit code {await self._process.wait()}")
+            raise WrongResult(f"{self._module} ended with exit code {self._process.wait()}")
         return msgspec.json.decode(line, type=Json)
 
     async def _end(self) -> None:
         assert self._process is not None
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        self._process.kill()
+        self._process.wait()
+        self._commands.close()
+        self._connection.close()
+        with suppress(ConnectionError):  # of what it had still to say
+            await self._connection.wait_closed()
+
+
+def _launch(module: str, arguments: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes] | ForkedProcess:
+    server = fork_server.shared()
+    if server is None:
+        return subprocess.Popen([sys.executable, "-m", module, *arguments], stdin=stdin, stdout=stdout)
+    stderr = sys.__stderr__
+    assert stderr is not None
+    return server.launch(module, arguments, stdin=stdin, stdout=stdout, stderr=stderr.fileno(), folder=Path.cwd())
 
 
 async def serve(answer: Answer) -> None:

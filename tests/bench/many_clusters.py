@@ -30,8 +30,6 @@ from tests.bench.wire_relay import Carried, WireRelay
 MEMBER_PROCESSES = 2
 AGENTS_IN_A_PROCESS = 50
 
-_POLL = 1.0
-"""Seconds. Each look is answered with the freshness of every type of every cluster."""
 _JOIN_SECONDS = 600.0
 _PATIENCE = 300.0
 _LIST_TIMEOUT = 120.0
@@ -51,6 +49,7 @@ class Size(NamedTuple):
         training_seconds: in which the aggregator trains its dictionaries, and gives them out.
         margin_seconds: of changes before and after what is measured.
         away_seconds: for which those that leave are away.
+        poll_seconds: between two looks at who is LIVE, each of which is answered with all types of all clusters.
     """
 
     clusters: int = 250
@@ -61,6 +60,7 @@ class Size(NamedTuple):
     training_seconds: float = 15.0
     margin_seconds: float = 5.0
     away_seconds: float = 20.0
+    poll_seconds: float = 1.0
 
 
 class Return(NamedTuple):
@@ -328,7 +328,7 @@ class _Run:
                 found = (await self._fed.clusters(names, timeout=_PATIENCE)).clusters
                 if sum(cluster.state is ClusterState.LIVE for cluster in found) == wanted:
                     return
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(self._size.poll_seconds)
 
     async def _check_counts(self, corpus: Corpus) -> int:
         """Compares the number of objects of each type with the members'; returns their sum."""

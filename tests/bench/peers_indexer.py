@@ -21,7 +21,7 @@ from tests.bench.corpus_load import cluster_id
 from tests.bench.figure import FEDERATOR, Figure, WrongResult, percentile
 from tests.bench.load_process import Json
 from tests.bench.queries_asks import Aggregated, Asker, Listed, asker, object_key
-from tests.bench.queries_bed import CLUSTERS, Size, queries_bed
+from tests.bench.queries_bed import Size, queries_bed
 from tests.bench.queries_truth import APP, DEPLOYMENTS, PODS, TRACK, VERSION, Truth
 from tests.bench.usage import anonymous_memory, memory
 from tests.peers.program import provide as provide_peer
@@ -41,13 +41,12 @@ Ask = Callable[[], Awaitable[tuple[float, list[str]]]]
 """Asks once; the seconds it took, and what was found, as the Go program writes it."""
 
 
-async def peers_indexer(sample: Path, objects: int, *, clusters: int = CLUSTERS, rounds: int = ROUNDS) -> list[Figure]:
+async def peers_indexer(sample: Path, size: Size, *, rounds: int = ROUNDS) -> list[Figure]:
     """Asks both, and compares what they find; nothing where there is no Go."""
     program = await provide()
     if program is None:
         return []
-    size = Size(objects=objects, clusters=clusters)
-    truth = Truth(Corpus.read(sample), clusters, size.of_cluster)
+    truth = Truth(Corpus.read(sample), size.clusters, size.of_cluster)
     asked = _asked(truth, rounds)
     report = await _go(program, truth, asked)
     if report["objects"] != truth.total:

@@ -22,6 +22,9 @@ _ASKED_CLUSTER = 7
 _HITS = 100
 _PAGE = 500
 _WALKED_PAGE = 1000
+_WALKED_PAGES = 3
+"""Of a walk, at least: where there are few objects, its pages are smaller."""
+
 _WARM_UP = 3
 _MEMORY_POLL = 0.05
 
@@ -63,6 +66,7 @@ class _Run:
         self._changes = False
         self._types = [str(each.group_resource) for each in truth.corpus.types.values()]
         self._page = min(_PAGE, truth.total)
+        self._walked_page = min(_WALKED_PAGE, truth.total // _WALKED_PAGES)
         self._most = 0.0
 
     async def figures(self) -> list[Figure]:
@@ -185,7 +189,7 @@ class _Run:
             number = await self._walk_pages(
                 asking,
                 inventory_pb2.ListRequest(
-                    selection=_Selection(resources=self._types), order_by="name", page_size=_WALKED_PAGE
+                    selection=_Selection(resources=self._types), order_by="name", page_size=self._walked_page
                 ),
             )
         finally:
@@ -193,7 +197,7 @@ class _Run:
             await asyncio.wait([watched])
         span.end()
         self._expect("objects of all pages", number, self._truth.total)
-        walked = f"walk of all pages of {_WALKED_PAGE}"
+        walked = f"walk of all pages of {self._walked_page}"
         return [
             Figure(self._scenario, FEDERATOR, walked, time.monotonic() - began, "s"),
             Figure(self._scenario, FEDERATOR, f"{walked}, CPU per object", span.aggregator / number * 1e6, "us"),
@@ -228,7 +232,7 @@ class _Run:
         self, asking: Asker, questions: Sequence[Question], at_rest: dict[str, list[float]]
     ) -> list[Figure]:
         """The same while objects change, and what the changes cost with and without questions."""
-        await self._prepare(2.0)
+        await self._prepare(min(2.0, self._size.seconds))
         await self._told()  # the agents get their dictionaries
         await self._prepare(self._size.seconds)
         span = Span(self._federation.processes)

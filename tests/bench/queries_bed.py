@@ -20,6 +20,7 @@ from federator.errors import FederatorError
 from federator.testing.federation import Federation
 from federator.testing.process_group import Process
 from federator.testing.scratch import ScratchFolder
+from tests.bench.corpus_load import DICTIONARY_SECONDS
 from tests.bench.figure import FEDERATOR, Figure, WrongResult
 from tests.bench.load_process import LoadProcess
 from tests.bench.usage import Span, anonymous_memory, memory
@@ -48,6 +49,7 @@ class Size(NamedTuple):
         seconds: for each question, at rest and again while objects change.
         rate: changes a second over all clusters.
         frame: changes in one frame of an agent, and so at least in one commit.
+        dictionary_seconds: for which whoever loads waits for dictionaries, at most.
         state: folder that keeps the loaded aggregator's state for further runs; None for a temporary one.
     """
 
@@ -56,6 +58,7 @@ class Size(NamedTuple):
     seconds: float = 10.0
     rate: float = 2000.0
     frame: int = 20
+    dictionary_seconds: float = DICTIONARY_SECONDS
     state: Path | None = None
 
     @property
@@ -208,8 +211,8 @@ async def _aggregator(folder: Path) -> AsyncIterator[Federation]:
 def _load_process(
     federation: Federation, sample: Path, size: Size, folder: Path, first: int, clusters: int
 ) -> LoadProcess:
-    numbers = map(str, (first, clusters, size.of_cluster))
-    return LoadProcess("tests.bench.queries_load", federation.ingest_address, str(sample), *numbers, str(folder))
+    words = map(str, (federation.ingest_address, sample, first, clusters, size.of_cluster, folder))
+    return LoadProcess("tests.bench.queries_load", *words, str(size.dictionary_seconds))
 
 
 async def _answers(federation: Federation) -> None:

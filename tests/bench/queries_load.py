@@ -1,9 +1,10 @@
 """Load of `queries`: agents without clusters, which push the corpus once, come back to it, and replace pods.
 
-    python -m tests.bench.queries_load ADDRESS SAMPLE FIRST CLUSTERS OBJECTS FOLDER
+    python -m tests.bench.queries_load ADDRESS SAMPLE FIRST CLUSTERS OBJECTS FOLDER DICTIONARY_SECONDS
 
 As `tests.bench.corpus_load`, with these differences:
 
+- It waits so long for dictionaries, at most.
 - `{"snapshot": true}` leaves in FOLDER what the snapshots add up to. Where that is there already, the agents tell it
   instead of their snapshots, as agents do whose clusters have not changed, and the command is not needed.
 - `{"prepare": changes, "rate": a second, "frame": changes in one}` has frames of just so many changes, at least one for
@@ -98,8 +99,8 @@ class QueriesAgent(CorpusAgent):
 class QueriesLoad(Load):
     """All agents of this process."""
 
-    def __init__(self, agents: Sequence[QueriesAgent], folder: Path) -> None:
-        super().__init__(agents, folder)
+    def __init__(self, agents: Sequence[QueriesAgent], folder: Path, dictionary_seconds: float) -> None:
+        super().__init__(agents, folder, dictionary_seconds)
         self._all = agents
         self._digests_in = folder
 
@@ -131,14 +132,16 @@ class QueriesLoad(Load):
         return self._digests_in / f"{agent.cluster_id}.digests"
 
 
-async def main(address: str, sample: str, first: str, clusters: str, objects: str, folder: str) -> None:
+async def main(
+    address: str, sample: str, first: str, clusters: str, objects: str, folder: str, dictionary_seconds: str
+) -> None:
     """Serves commands."""
     corpus = Corpus.read(Path(sample))
     numbers = range(int(first), int(first) + int(clusters))
     async with AsyncExitStack() as stack:
         agents = [QueriesAgent(address, number, corpus, int(objects)) for number in numbers]
         await asyncio.gather(*(stack.enter_async_context(agent) for agent in agents))
-        load = QueriesLoad(agents, Path(folder))
+        load = QueriesLoad(agents, Path(folder), float(dictionary_seconds))
         await load.prepare()
         await serve(load.answer)
 

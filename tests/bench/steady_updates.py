@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from federator.api.resource import GroupResource
 from federator.testing.federation import Federation
 from federator.testing.testbed import Testbed
 from tests.bench.figure import FEDERATOR, MACHINE, Figure, WrongResult, delays
@@ -74,7 +75,7 @@ async def _at_rate(federation: Federation, load: LoadProcess, recorder: WatchRec
 
 async def _check(bed: Testbed, federation: Federation) -> None:
     """Compares every pod, byte for byte, with what its apiserver lists."""
-    theirs = await truth.listed(bed, federation.contexts, only={"pods"})
+    theirs = await truth.listed(bed, federation.contexts, only={GroupResource("", "pods")})
     async with federation.client() as fed:
         mine = await truth.held(fed, ["pods"])
     if mine != theirs:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from federator.api.resource import GroupResource
 from federator.client import InventoryClient
 from federator.testing.admin_client import AdminClient, Json
 from federator.testing.control_plane import ControlPlane
@@ -205,7 +206,7 @@ class _Run:
                 await admin.patch(_path(pod), {"metadata": {"annotations": {"release": "2"}}})
 
     async def _check(self) -> None:
-        theirs = await truth.listed(self._bed, [_CLUSTER], only={"pods"})
+        theirs = await truth.listed(self._bed, [_CLUSTER], only={GroupResource("", "pods")})
         async with self._federation.client() as fed:
             mine = await truth.held(fed, ["pods"])
         if mine != theirs or len(theirs) != self._pods:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,48 +13,47 @@ import pytest
 from federator.aggregator.ledger.backup import back_up, read_manifest
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.restore import restore
+from federator.testing.process_group import ProcessGroup
 from tests.contract.ledger.member import PODS, objects
 from tests.integration.cli import killed_at_each_step
 from tests.integration.processes import appending_process
+from tests.programs import Finished, run_module
 from tests.unit.aggregator.ledger.filled import WEB, filled
 
+PAUSE = 0.02
+"""Seconds: appended to often, and not so often that nothing else gets a turn, or so much that comparing takes long."""
 
-def federator(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+
+def federator(*arguments: str | Path) -> Finished:
     """Runs `federator ledger`."""
-    return subprocess.run(
-        [sys.executable, "-m", "federator", "ledger", *arguments], capture_output=True, text=True, check=False
-    )
+    return run_module("federator", "ledger", *arguments)
 
 
 @contextlib.contextmanager
 def appending(path: Path, said: Path, lines: int) -> Iterator[None]:
-    """A process that appends as fast as it can, and writes down what was acknowledged; the block begins at a line."""
-    with (
-        said.open("wb") as file,
-        subprocess.Popen([sys.executable, appending_process.__file__, path], stdout=file) as child,
-    ):
-        try:
-            while said.read_bytes().count(b"\n") < lines:
-                assert child.poll() is None
-                time.sleep(0.05)
-            yield
-        finally:
-            child.kill()
+    """A process that appends all the time, and writes down what was acknowledged; the block begins at a line."""
+    with contextlib.closing(ProcessGroup()) as group:
+        words = [str(path), str(PAUSE)]
+        child = group.launch_module("appending", appending_process.__name__, words, log=said, folder=Path.cwd())
+        while said.read_bytes().count(b"\n") < lines:
+            assert child.running, child.log_tail()
+            time.sleep(0.02)
+        yield
 
 
 def test_a_backup_of_a_ledger_that_is_appended_to_is_one_state_of_it(tmp_path: Path) -> None:
     state = ("--state-directory", tmp_path / "state")
     manifests = []
-    with appending(tmp_path / "state", tmp_path / "said", 400):
+    with appending(tmp_path / "state", tmp_path / "said", 80):
         for number in range(2):
             made = federator("backup", tmp_path / f"backup-{number}", *state)
-            assert (made.returncode, made.stderr) == (0, "")
+            assert (made.code, made.stderr) == (0, "")
             manifests.append(read_manifest(tmp_path / f"backup-{number}"))
         for command in ("verify", "info"):
-            assert federator(command, *state).returncode == 0
+            assert federator(command, *state).code == 0
         for change in (("restore", tmp_path / "backup-0", "--force"), ("purge", "cluster-0//pods/shop/left-1")):
             refused = federator(*change, *state)
-            assert refused.returncode == 1
+            assert refused.code == 1
             assert "another process appends to the ledger" in refused.stderr
     revisions = [manifest.revision for manifest in manifests]
     assert revisions == sorted(set(revisions)), "it was appended to meanwhile"
@@ -91,12 +88,7 @@ async def test_a_change_that_is_killed_at_any_step_leaves_a_whole_ledger(
     back_up(tmp_path / "state", tmp_path / "backup")
     (tmp_path / "work").mkdir()
     given = str(tmp_path / argument) if change == "restore" else argument
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        killed_at_each_step.__file__,
-        *map(str, (tmp_path / "state", tmp_path / "work", change, given, 22)),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await child.communicate()
-    assert child.returncode == 0
-    assert int(said) > 8
+    words = (tmp_path / "state", tmp_path / "work", change, given, "22")
+    child = await asyncio.to_thread(run_module, killed_at_each_step.__name__, *words)
+    assert child.code == 0, child.stderr
+    assert int(child.stdout) > 8

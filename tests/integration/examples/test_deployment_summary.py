@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,13 @@ import pytest
 from federator.errors import KubeStatusError
 from federator.testing import AdminClient, Testbed
 from federator.testing.manifests import deployment
+from tests.integration.examples import program
+from tests.integration.examples.program import TIMEOUT, Example
 
 pytestmark = pytest.mark.testbed
 
-PROGRAM = Path(__file__).parents[3] / "examples" / "deployment_summary.py"
 NAMES = ("eu-1", "us-1", "ap-1")
 TARGET = "us-1"
-TIMEOUT = 60.0
 
 Figures = tuple[int, int, int]
 """Deployments of a cluster, replicas wanted, replicas ready."""
@@ -109,26 +107,10 @@ async def bed(three_clusters: Testbed, shared_namespace: str) -> AsyncIterator[B
         yield Bed(three_clusters.kubeconfig, shared_namespace, dict(zip(NAMES, (eu, us, ap), strict=True)))
 
 
-@asynccontextmanager
-async def running(bed: Bed) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(PROGRAM),
-        *(argument for name in NAMES for argument in ("--context", name)),
-        f"--target={TARGET}",
-        f"--namespace={bed.namespace}",
-        f"--selector=of={bed.namespace}",
-        env=os.environ | {"KUBECONFIG": str(bed.kubeconfig)},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
+def running(bed: Bed) -> AbstractAsyncContextManager[Example]:
+    contexts = [f"--context={name}" for name in NAMES]
+    words = (f"--target={TARGET}", f"--namespace={bed.namespace}", f"--selector=of={bed.namespace}")
+    return program.running("deployment_summary", *contexts, *words, kubeconfig=bed.kubeconfig)
 
 
 async def test_the_summary_follows_all_clusters_over_a_kill_and_ends_with_ctrl_c(bed: Bed) -> None:
@@ -137,7 +119,7 @@ async def test_the_summary_follows_all_clusters_over_a_kill_and_ends_with_ctrl_c
     await bed.create("us-1", "web", replicas=1)
     await bed.become_ready("eu-1", "web", 3)
 
-    async with running(bed) as process:
+    async with running(bed) as example:
         await bed.says(eu_1=(2, 5, 3), us_1=(1, 1, 0), ap_1=(0, 0, 0))
         await bed.create("ap-1", "web", replicas=4)
         await bed.scale("eu-1", "api", 7)
@@ -145,21 +127,17 @@ async def test_the_summary_follows_all_clusters_over_a_kill_and_ends_with_ctrl_c
         await bed.says(eu_1=(2, 10, 3), us_1=(1, 1, 1), ap_1=(1, 4, 0))
         await bed.delete("us-1", "web")
         await bed.says(eu_1=(2, 10, 3), us_1=(0, 0, 0), ap_1=(1, 4, 0))
-        process.kill()
-        assert await process.communicate() == (b"", b"")
+        assert await example.kill() == (-signal.SIGKILL, "", "")
 
     await bed.delete("eu-1", "web")
     await bed.create("us-1", "late", replicas=6)
     await bed.note('"by somebody else"')
     written = await bed.writes()
-    async with running(bed) as process:
+    async with running(bed) as example:
         await bed.says(eu_1=(1, 7, 0), us_1=(1, 6, 0), ap_1=(1, 4, 0), note="by somebody else")
         await bed.touch("ap-1", "web", "again")
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.3)
         await bed.delete("ap-1", "web")
         await bed.says(eu_1=(1, 7, 0), us_1=(1, 6, 0), ap_1=(0, 0, 0), note="by somebody else")
         assert await bed.writes() - written == 3, "one for each line that has changed"
-        process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(TIMEOUT):
-            assert await process.communicate() == (b"", b"")
-        assert process.returncode == 0
+        assert await example.interrupt() == (0, "", "")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,73 +14,19 @@ import pytest
 
 from federator.testing import ControlPlane
 from federator.testing.manifests import deployment
+from tests.integration.examples import program
+from tests.integration.examples.program import TIMEOUT, Example
 
 pytestmark = pytest.mark.testbed
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
-TIMEOUT = 60.0
 
 _numbers = itertools.count(1)
 
 
-class Example:
-    """A running example."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def prints(self, *texts: str) -> str:
-        """Waits until it has printed all of these after what was waited for before, and returns what came."""
-        assert self._process.stdout is not None
-        came = ""
-        async with asyncio.timeout(TIMEOUT):
-            while not all(text in came for text in texts):
-                line = (await self._process.stdout.readline()).decode()
-                assert line, f"it ended without printing {texts}, but: {came}\n{await self._stderr()}"
-                came += line
-        return came
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits for what it does beside printing."""
-        async with asyncio.timeout(TIMEOUT):
-            while not condition():
-                assert self._process.returncode is None, await self._stderr()
-                await asyncio.sleep(0.1)
-
-    async def interrupt(self) -> tuple[int, str]:
-        """Presses Ctrl-C; exit code, and what it wrote to stderr."""
-        self._process.send_signal(signal.SIGINT)
-        async with asyncio.timeout(TIMEOUT):
-            _, err = await self._process.communicate()
-        assert self._process.returncode is not None
-        return self._process.returncode, err.decode()
-
-    async def _stderr(self) -> str:
-        assert self._process.stderr is not None
-        return (await self._process.stderr.read()).decode()
-
-
-@asynccontextmanager
-async def running(plane: ControlPlane, namespace: str, name: str, *arguments: str | Path) -> AsyncIterator[Example]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        str(EXAMPLES / name),
-        "--context",
-        plane.context,
-        "--namespace",
-        namespace,
-        *map(str, arguments),
-        env=os.environ | {"KUBECONFIG": str(plane.kubeconfig)},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield Example(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+def running(
+    plane: ControlPlane, namespace: str, name: str, *arguments: str | Path
+) -> AbstractAsyncContextManager[Example]:
+    words = ("--context", plane.context, "--namespace", namespace, *arguments)
+    return program.running(name, *words, kubeconfig=plane.kubeconfig)
 
 
 @pytest.fixture
@@ -102,7 +45,7 @@ async def namespace(living_cluster: ControlPlane) -> AsyncIterator[str]:
 async def test_read_cache_prints_pods_by_node_and_follows_changes(living_cluster: ControlPlane, namespace: str) -> None:
     async with (
         living_cluster.client() as admin,
-        running(living_cluster, namespace, "read_cache.py", "--every", "0.2") as example,
+        running(living_cluster, namespace, "read_cache", "--every", "0.2") as example,
     ):
         assert "NODE" in await example.prints("0 pods\n", "NODE")
         await admin.create(
@@ -111,7 +54,8 @@ async def test_read_cache_prints_pods_by_node_and_follows_changes(living_cluster
         await example.prints("2 pods\n", f"  {namespace}/web-", "\n\n")
         await admin.patch(f"/apis/apps/v1/namespaces/{namespace}/deployments/web", {"spec": {"replicas": 0}})
         await example.prints("0 pods\n")
-        assert await example.interrupt() == (0, "")
+        ended = await example.interrupt()
+        assert (ended.code, ended.stderr) == (0, "")
 
 
 async def test_audit_appends_every_change_with_its_manager_and_fields(
@@ -126,13 +70,13 @@ async def test_audit_appends_every_change_with_its_manager_and_fields(
         return [line for line in lines if line.get("key", line["event"]) in (f"{namespace}/{name}", name)]
 
     async with living_cluster.client() as admin:
-        async with running(living_cluster, namespace, "audit.py", *arguments) as example:
+        async with running(living_cluster, namespace, "audit", *arguments) as example:
             await example.until(lambda: bool(entries("watching")))
             await admin.create(path, {"metadata": {"name": "settings"}, "data": {"colour": "secret-blue"}})
             await admin.patch(f"{path}/settings", {"data": {"colour": "secret-red", "size": "1"}})
             await admin.delete(f"{path}/settings")
             await example.until(lambda: len(entries("settings")) == 3)
-            assert await example.interrupt() == (0, "")
+            assert await example.interrupt() == (0, "", "")
         created, changed, deleted = entries("settings")
         assert (created["event"], changed["event"], deleted["event"]) == ("created", "changed", "deleted")
         assert created["manager"] and created["manager"] == changed["manager"]
@@ -144,9 +88,9 @@ async def test_audit_appends_every_change_with_its_manager_and_fields(
         assert [(each["skipped"], each["failed"]) for each in entries("ended")] == [(0, 0)]
         assert "secret" not in log.read_text()
 
-        async with running(living_cluster, namespace, "audit.py", *arguments) as example:
+        async with running(living_cluster, namespace, "audit", *arguments) as example:
             await example.until(lambda: len(entries("watching")) == 2)
-            assert await example.interrupt() == (0, "")
+            assert await example.interrupt() == (0, "", "")
         assert len(entries("settings")) == 3, "it appends"
         assert entries("kube-root-ca.crt")[-1]["event"] == "present"
 
@@ -161,7 +105,7 @@ async def test_event_driven_tells_of_a_pod_that_is_not_ready_for_long_once_and_o
     }
     async with (
         living_cluster.client() as admin,
-        running(living_cluster, namespace, "event_driven.py", "--longer-than", "2") as example,
+        running(living_cluster, namespace, "event_driven", "--longer-than", "2") as example,
     ):
         await example.prints("watching ")
         await admin.create(pods, stuck)
@@ -173,4 +117,4 @@ async def test_event_driven_tells_of_a_pod_that_is_not_ready_for_long_once_and_o
         await admin.patch(f"{pods}/stuck", {"metadata": {"labels": {"looked": "at"}}})
         await admin.delete(f"{pods}/stuck", gracePeriodSeconds="0")
         assert await example.prints("stuck is gone\n") == f"{namespace}/stuck is gone\n", "nothing is told twice"
-        assert await example.interrupt() == (0, "")
+        assert await example.interrupt() == (0, "", "")

@@ -22,7 +22,7 @@ require (
 require sigs.k8s.io/kwok v0.8.0
 """
 
-# Each build appends a line to $GO_CALLS and takes $GO_SECONDS.
+# Each build appends a line to $GO_CALLS, and ends after $GO_SECONDS, once $GO_WAITS_FOR is there.
 FAKE_GO = """\
 #!/bin/sh
 echo "$@" >> "$GO_CALLS"
@@ -33,6 +33,7 @@ case "$1 $2" in
 build*)
     if [ -n "$GO_FAILS" ]; then echo "tools.go:1: undefined: everything"; exit 1; fi
     sleep "${GO_SECONDS:-0}"
+    while [ -n "$GO_WAITS_FOR" ] && [ ! -e "$GO_WAITS_FOR" ]; do sleep 0.01; done
     while [ "$1" != "-o" ]; do shift; done
     echo "#!/bin/sh" > "$2"
     chmod +x "$2"

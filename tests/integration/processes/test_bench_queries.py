@@ -15,18 +15,25 @@ from tests.bench.queries import queries
 from tests.bench.queries_bed import Size
 from tests.unit.bench.made_sample import made_sample
 
-OBJECTS = 4000
+OBJECTS = 1000
 
 
-@pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    path = tmp_path / "sample"
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("queries") / "sample"
     write_sample(path, made_sample())
     return path
 
 
-async def test_questions_at_rest_and_beside_changes(sample: Path, tmp_path: Path) -> None:
-    size = Size(objects=OBJECTS, clusters=4, seconds=0.3, rate=200, frame=5, state=tmp_path / "state")
+@pytest.fixture(scope="module")
+def size(sample: Path) -> Size:
+    """An aggregator's state is loaded by whoever asks first, and taken up by the next."""
+    return Size(
+        OBJECTS, clusters=4, seconds=0.05, rate=200, frame=5, dictionary_seconds=0.1, state=sample.with_name("state")
+    )
+
+
+async def test_questions_at_rest_and_beside_changes(sample: Path, size: Size) -> None:
     figures = await queries(sample, size)
     metrics = [figure.metric for figure in figures]
     assert len(set(metrics)) == len(metrics)
@@ -36,14 +43,14 @@ async def test_questions_at_rest_and_beside_changes(sample: Path, tmp_path: Path
 
 
 async def test_the_indexer_alone() -> None:
-    figures = await indexer_queries(OBJECTS, clusters=4)
+    figures = await indexer_queries(OBJECTS, clusters=2)
     values = {figure.metric: figure.value for figure in figures}
     assert len(values) == len(figures)
     assert values["objects"] == OBJECTS
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
-async def test_client_go_finds_the_same(sample: Path) -> None:
-    figures = await peers_indexer(sample, 1000, clusters=4, rounds=1)
+async def test_client_go_finds_the_same(sample: Path, size: Size) -> None:
+    figures = await peers_indexer(sample, size, rounds=1)
     contenders = {figure.contender.split()[0] for figure in figures}
     assert contenders == {"federator", "client-go"}

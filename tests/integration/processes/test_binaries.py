@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ import pytest
 from federator.errors import InvalidInput, TestbedError
 from federator.testing.binaries import CONTROL_PLANE, PACKAGES, cache_key, cache_root, provide
 from federator.testing.go_toolchain import ToolsModule
+from federator.testing.process_group import ProcessGroup
+from tests.integration.processes import building_process
 from tests.integration.processes.conftest import FakeGo
 
 
@@ -150,29 +152,33 @@ async def test_a_cancelled_build_ends_its_compiler(fake_go: FakeGo, monkeypatch:
     await provide(["etcd"], tools=fake_go.tools)
 
 
-_OTHER_PROCESS = """
-import asyncio, pathlib, sys
-from federator.testing.binaries import provide
-asyncio.run(provide(["etcd"], tools=pathlib.Path(sys.argv[1])))
-"""
-
-
 async def test_several_processes_build_once_and_the_waiting_say_so(
-    fake_go: FakeGo, monkeypatch: pytest.MonkeyPatch
+    fake_go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GO_SECONDS", "3")
-    others = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _OTHER_PROCESS, str(fake_go.tools), stderr=asyncio.subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    outputs = [(await other.communicate())[1].decode() for other in others]
-    assert [other.returncode for other in others] == [0, 0]
+    go_on = tmp_path / "go-on"
+    monkeypatch.setenv("GO_WAITS_FOR", str(go_on))
+    with contextlib.closing(ProcessGroup()) as group:
+        others = [
+            group.launch_module(
+                name,
+                building_process.__name__,
+                [str(fake_go.tools)],
+                log=tmp_path / f"{name}.log",
+                folder=Path.cwd(),
+            )
+            for name in ("one", "another")
+        ]
+        async with asyncio.timeout(60):
+            while not any("waiting for process" in other.log_tail() for other in others):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            go_on.touch()
+            while any(other.running for other in others):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert [other.exit_code for other in others] == [0, 0]
     assert fake_go.built() == [PACKAGES["etcd"]]
-    builders = [other.pid for other, output in zip(others, outputs, strict=True) if "[1/1] etcd built" in output]
+    builders = [other for other in others if "[1/1] etcd built" in other.log_tail()]
     assert len(builders) == 1
-    waiting = [output for output in outputs if f"waiting for process {builders[0]}" in output]
+    waiting = [other for other in others if f"waiting for process {builders[0].pid}" in other.log_tail()]
     assert len(waiting) == 1
 
 

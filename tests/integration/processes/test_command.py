@@ -29,7 +29,13 @@ def answer(count: int) -> Sequence[inventory_pb2.ListResponse]:
     return [inventory_pb2.ListResponse(objects=objects), inventory_pb2.ListResponse(summary=summary)]
 
 
-PROGRAM = (sys.executable, "-c", "import sys; from federator.cli.main import main; sys.exit(main())")
+# What its console script does. As in a terminal: a test run in the background hands down that it ignores Ctrl-C.
+PROGRAM = (
+    sys.executable,
+    "-c",
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from federator.cli.main import main; sys.exit(main())",
+)
 
 
 async def test_nobody_reads_on(inventory: ScriptedInventory) -> None:

@@ -3,49 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
+import contextlib
 import time
 from pathlib import Path
 
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.api.cluster import ClusterID
+from federator.testing.process_group import ProcessGroup
 from tests.contract.ledger.member import PODS, Member, objects, put
 from tests.integration.processes import appending_process
+from tests.programs import run_module
 
 
 async def test_a_second_process_may_not_append(tmp_path: Path) -> None:
     ledger = LmdbLedger.open(tmp_path)
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, appending_process.__file__, tmp_path, stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await child.communicate()
-    assert b"LedgerLocked" in said
+    said = (await asyncio.to_thread(run_module, appending_process.__name__, tmp_path)).stderr
+    assert "LedgerLocked" in said
     await (await Member.join(ledger)).push(put("web"))
     await ledger.close()
     await LmdbLedger.open(tmp_path).close()
 
 
 def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    state = tmp_path / "state"
     acknowledged: dict[str, int] = {}
     for round_ in range(4):
-        with subprocess.Popen(
-            [sys.executable, appending_process.__file__, tmp_path], stdout=subprocess.PIPE, text=True
-        ) as child:
-            assert child.stdout is not None
-            said = [child.stdout.readline() for _ in range(40)]
-            time.sleep(0.01 * round_)  # to be killed at different places
-            child.send_signal(signal.SIGKILL)
-            said += child.stdout.readlines()
         last_revision = 0
-        for line in said:
+        # A little later each time, to be killed at different places.
+        for line in said_until_killed(state, tmp_path / f"said-{round_}", after=0.01 * round_).splitlines(
+            keepends=True
+        ):
             if line.endswith("\n"):
                 cluster, sequence, revision = line.split()
                 acknowledged[cluster] = int(sequence)
                 last_revision = max(last_revision, int(revision))
-        asyncio.run(check_after_kill(tmp_path, acknowledged, last_revision))
+        asyncio.run(check_after_kill(state, acknowledged, last_revision))
     assert len(acknowledged) == appending_process.PUSHERS
+
+
+def said_until_killed(state: Path, said: Path, *, after: float) -> str:
+    """Has a process append some batches, and more for so many seconds, and kills it."""
+    with contextlib.closing(ProcessGroup()) as group:
+        child = group.launch_module("appending", appending_process.__name__, [str(state)], log=said, folder=Path.cwd())
+        while said.read_bytes().count(b"\n") < 40:
+            assert child.running, child.log_tail()
+            time.sleep(0.01)
+        time.sleep(after)
+        child.kill()
+        return said.read_text()
 
 
 async def check_after_kill(path: Path, acknowledged: dict[str, int], last_revision: int) -> None:

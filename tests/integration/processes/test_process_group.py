@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from federator.testing.process_group import Process, ProcessGroup
+from tests.integration.processes import owning_process
 
 
 def alive(pid: int) -> bool:
@@ -17,7 +16,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
             await asyncio.sleep(0.01)
 
@@ -90,35 +89,18 @@ async def test_a_missing_program_is_an_error(group: ProcessGroup, tmp_path: Path
         group.launch("nothing", ["/nowhere"], log=tmp_path / "log", folder=tmp_path)
 
 
-_OWNER = """
-import multiprocessing, pathlib, sys, time
-from federator.testing.process_group import ProcessGroup
-folder = pathlib.Path(sys.argv[1])
-group = ProcessGroup()
-process = group.launch("sleep", ["/bin/sleep", "1000"], log=folder / "log", folder=folder)
-fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
-fork.start()
-(folder / "partial").write_text(f"{process.pid} {group.pid} {fork.pid}")
-(folder / "partial").rename(folder / "pids")
-time.sleep(1000)
-"""
-
-
-async def test_nothing_outlives_an_owner_that_is_killed(tmp_path: Path) -> None:
+async def test_nothing_outlives_an_owner_that_is_killed(group: ProcessGroup, tmp_path: Path) -> None:
     """Even if a forked child of the owner lives on, and holds what the owner had open."""
-    owner = await asyncio.create_subprocess_exec(sys.executable, "-c", _OWNER, str(tmp_path))
+    log = tmp_path / "owner.log"
+    its = group.launch_module("owner", owning_process.__name__, [str(tmp_path)], log=log, folder=Path.cwd())
     pids = tmp_path / "pids"
     await until(pids.exists)
     process, warden, fork = map(int, pids.read_text().split())
-    try:
-        assert alive(process)
-        owner.kill()
-        await owner.wait()
-        await gone(process)
-        await gone(warden)
-        assert alive(fork)
-    finally:
-        os.kill(fork, signal.SIGKILL)
+    assert alive(process)
+    its.kill()
+    await gone(process)
+    await gone(warden)
+    assert alive(fork)
 
 
 async def test_memory_is_that_of_the_program(group: ProcessGroup, tmp_path: Path) -> None:

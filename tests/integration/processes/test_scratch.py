@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import os
+import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from federator.testing.scratch import ScratchFolder
+from tests.integration.processes import dying_process
+from tests.programs import run_module
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +27,9 @@ def test_it_is_private_and_can_be_removed_twice() -> None:
 
 
 def test_folders_of_the_living_stay_and_those_of_the_dead_go() -> None:
-    make_and_die = "import os; from federator.testing.scratch import ScratchFolder as F; print(F().path); "
-    script = make_and_die + "import sys; sys.stdout.flush(); os.kill(os.getpid(), 9)"
-    died = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), stdout=subprocess.PIPE, check=False)
-    leftover = Path(died.stdout.decode().strip())
+    died = run_module(dying_process.__name__)
+    assert died.code == -signal.SIGKILL
+    leftover = Path(died.stdout.strip())
     assert leftover.is_dir()
 
     first = ScratchFolder()

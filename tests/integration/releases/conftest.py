@@ -10,6 +10,14 @@ import pytest
 from federator.testing.fake_api_server import FakeApiServer
 from federator.testing.federation import Federation
 from tests.integration.releases.member import CONTEXT, Traffic
+from tests.integration.releases.previous_release import PreviousRelease
+
+
+@pytest.fixture(scope="module")
+def previous_release() -> Iterator[PreviousRelease]:
+    release = PreviousRelease()
+    yield release
+    release.close()
 
 
 @pytest.fixture

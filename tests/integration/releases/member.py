@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from federator.api.cluster import ClusterState
 from federator.api.list_watch import ListOptions
@@ -21,7 +19,6 @@ from federator.kube.resource_list_watch import ResourceListWatch
 from federator.testing.fake_api_server import FakeApiServer
 from federator.testing.federation import Federation
 from tests.integration.federation.truth import Key, collected_types, held
-from tests.integration.releases import previous_release
 
 CONTEXT = "eu-1"
 TYPES = ("configmaps", "deployments.apps", "namespaces", "nodes", "pods")
@@ -58,21 +55,6 @@ class Traffic:
         server.put("pods", f"new-{round_}", labels={"app": "new"})
         server.patch("deployments", "d-1", {"spec": {"replicas": 10 + round_}})
         server.touch("nodes", "node-2")
-
-
-@contextmanager
-def release_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a Federation starts meanwhile is the release before."""
-    with monkeypatch.context() as patch:
-        for name, value in previous_release.variables().items():
-            patch.setenv(name, value)
-        yield
-
-
-def is_release_before(federation: Federation, name: str) -> bool:
-    """Whether a process was started as the release before."""
-    environment = Path(f"/proc/{federation.processes[name].pid}/environ").read_bytes()
-    return os.fsencode(previous_release.program()) in environment
 
 
 async def listening(federation: Federation) -> None:

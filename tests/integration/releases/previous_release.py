@@ -6,9 +6,14 @@ import contextlib
 import hashlib
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
+
+from federator.testing import fork_server
+from federator.testing.fork_server import ForkServer
 
 FOLDER = Path(__file__).parents[2] / "releases"
 _UNPACKED = Path(__file__).parents[3] / "build" / "releases"
@@ -43,10 +48,25 @@ def program() -> Path:
     return folder
 
 
-def variables() -> Mapping[str, str]:
-    """With these in its environment `python -m federator` is the release before.
+class PreviousRelease:
+    """Starts programs of the release before, as processes that are forked; what it depends on is what is installed."""
 
-    What it depends on comes from the present environment. The folder it is started in must not come first: that may be
-    the checkout.
-    """
-    return {"PYTHONPATH": str(program()), "PYTHONSAFEPATH": "1"}
+    def __init__(self) -> None:
+        program()  # before several need it
+        self._server = ForkServer(["tests.integration.releases.in_place_of_this"])
+
+    @contextlib.contextmanager
+    def is_started(self) -> Iterator[None]:
+        """Whatever program of federator is started meanwhile, by a Federation or by itself, is the release before."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fork_server, "shared", lambda: self._server)
+            yield
+
+    def is_release_of(self, pid: int) -> bool:
+        """Whether a process was started as the release before."""
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+        return int(parent) == self._server.pid
+
+    def close(self) -> None:
+        """Kills what still runs of it."""
+        self._server.close()

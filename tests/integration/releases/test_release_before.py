@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,52 +18,51 @@ from federator.api.cluster import ClusterState
 from federator.client import EventType
 from federator.testing.fake_api_server import FakeApiServer
 from federator.testing.federation import Federation
-from tests.integration.federation.commands import federator
+from federator.testing.process_group import Process, ProcessGroup
+from tests.integration.federation.commands import federator, launch
 from tests.integration.federation.recorder import OBJECT_EVENTS
-from tests.integration.releases import previous_release
+from tests.integration.releases import which
 from tests.integration.releases.member import (
     CONTEXT,
     TYPES,
     Objects,
     Traffic,
-    is_release_before,
     listening,
-    release_before,
     wait_equal,
     wait_state,
 )
+from tests.integration.releases.previous_release import PreviousRelease, program, wheel
+from tests.programs import run_module
 
 AGENT = f"agent-{CONTEXT}"
 
 pytestmark = pytest.mark.timeout(300)
 
 
-async def test_the_release_before_is_what_runs() -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "import federator.cli.main; print(federator.cli.main.__file__, federator.__version__)",
-        env={**os.environ, **previous_release.variables()},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    path, version = out.decode().split()
-    assert Path(path).is_relative_to(previous_release.program())
-    assert previous_release.wheel().name.startswith(f"federator-{version}-")
+def test_the_release_before_is_what_runs(previous_release: PreviousRelease) -> None:
+    with previous_release.is_started():
+        path, version = run_module(which.__name__).stdout.split()
+    assert Path(path).is_relative_to(program())
+    assert wheel().name.startswith(f"federator-{version}-")
 
 
 async def test_agent_and_client_of_the_release_before(
-    federation: Federation, kubeconfig: Path, server: FakeApiServer, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+    federation: Federation,
+    kubeconfig: Path,
+    server: FakeApiServer,
+    traffic: Traffic,
+    previous_release: PreviousRelease,
 ) -> None:
     federation.start_aggregator()
     await listening(federation)
-    with release_before(monkeypatch):
+    with previous_release.is_started():
         federation.start_agent(CONTEXT)
     await wait_state(federation, ClusterState.LIVE)
-    assert is_release_before(federation, AGENT)
-    assert not is_release_before(federation, "aggregator")
+    assert previous_release.is_release_of(federation.processes[AGENT].pid)
+    assert not previous_release.is_release_of(federation.processes["aggregator"].pid)
     objects = await wait_equal(federation, kubeconfig)
-    await _ask(federation, objects, server, previous_release.variables())
+    with previous_release.is_started():
+        await _ask(federation, objects, server)
     traffic.go_on()
     await wait_equal(federation, kubeconfig)
 
@@ -79,11 +76,13 @@ async def test_agent_and_client_of_the_release_before(
     # Another instance of it finds what changed meanwhile, and what is gone.
     await _stop_agent(federation)
     traffic.go_on()
+    assert await federation.processes["aggregator"].stop(60)
+    federation.start_aggregator()  # the one before would wait for a while whether the agent comes back
     await wait_state(federation, ClusterState.STALE)
-    shown = await federator("get", "pods", "-A", server=federation.address, **previous_release.variables())
-    assert shown.code == 0
-    assert f"{CONTEXT} STALE" in shown.err
-    with release_before(monkeypatch):
+    with previous_release.is_started():
+        shown = await federator("get", "pods", "-A", server=federation.address)
+        assert shown.code == 0
+        assert f"{CONTEXT} STALE" in shown.err
         federation.start_agent(CONTEXT)
     await wait_equal(federation, kubeconfig)
     await wait_state(federation, ClusterState.LIVE)
@@ -100,15 +99,19 @@ async def test_agent_and_client_of_the_release_before(
 
 
 async def test_an_aggregator_of_the_release_before(
-    federation: Federation, kubeconfig: Path, server: FakeApiServer, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+    federation: Federation,
+    kubeconfig: Path,
+    server: FakeApiServer,
+    traffic: Traffic,
+    previous_release: PreviousRelease,
 ) -> None:
-    with release_before(monkeypatch):
+    with previous_release.is_started():
         federation.start_aggregator()
     await listening(federation)
     federation.start_agent(CONTEXT)
     await wait_state(federation, ClusterState.LIVE)
-    assert is_release_before(federation, "aggregator")
-    assert not is_release_before(federation, AGENT)
+    assert previous_release.is_release_of(federation.processes["aggregator"].pid)
+    assert not previous_release.is_release_of(federation.processes[AGENT].pid)
     objects = await wait_equal(federation, kubeconfig)
     await _ask(federation, objects, server)
     traffic.go_on()
@@ -116,7 +119,7 @@ async def test_an_aggregator_of_the_release_before(
 
     federation.kill("aggregator")
     traffic.go_on()
-    with release_before(monkeypatch):
+    with previous_release.is_started():
         federation.start_aggregator()
     await wait_state(federation, ClusterState.LIVE)
     await wait_equal(federation, kubeconfig)
@@ -128,9 +131,9 @@ async def test_an_aggregator_of_the_release_before(
 
 
 async def test_a_ledger_of_the_release_before(
-    federation: Federation, kubeconfig: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, kubeconfig: Path, traffic: Traffic, previous_release: PreviousRelease
 ) -> None:
-    with release_before(monkeypatch):
+    with previous_release.is_started():
         federation.start_aggregator()
         await listening(federation)
         federation.start_agent(CONTEXT)
@@ -145,7 +148,7 @@ async def test_a_ledger_of_the_release_before(
     # Nothing is lost, and nobody is there who could bring it anew.
     federation.start_aggregator()
     await wait_state(federation, ClusterState.STALE)
-    assert not is_release_before(federation, "aggregator")
+    assert not previous_release.is_release_of(federation.processes["aggregator"].pid)
     async with federation.client() as fed:
         held = await fed.list(list(TYPES))
         found = {(item.cluster_id, *item.key[1:]): msgspec.json.decode(item.body) for item in held.items}
@@ -179,19 +182,16 @@ async def test_a_ledger_of_the_release_before(
     assert checked.code == 0, checked
 
 
-async def _ask(
-    federation: Federation, objects: Objects, server: FakeApiServer, variables: Mapping[str, str] = {}
-) -> None:
+async def _ask(federation: Federation, objects: Objects, server: FakeApiServer) -> None:
     """Asks what users ask, and compares the answers."""
-    address = federation.address
-    async with _following("get", "configmaps", "-A", "-w", "-o", "name", server=address, **variables) as out:
+    with _following(federation, "get", "configmaps", "-A", "-w", "-o", "name") as follower:
         commands = (
             ("get", ",".join(TYPES), "-A", "-o", "json"),
             ("get", "pods", "-A", "-l", "app=app-1"),
             ("clusters",),
             ("api-resources",),
         )
-        outputs = await asyncio.gather(*(federator(*each, server=address, **variables) for each in commands))
+        outputs = await asyncio.gather(*(federator(*each, server=federation.address) for each in commands))
         assert [(output.code, output.err) for output in outputs] == [(0, "")] * len(commands)
         everything, pods, clusters, types = (output.out for output in outputs)
         listed = json.loads(everything)["items"]
@@ -203,11 +203,11 @@ async def _ask(
         assert {name.partition(".")[0] for name in TYPES} <= shown
 
         maps = [f"{CONTEXT}//configmaps/team-{number % 3}/c-{number:02}" for number in range(40)]
-        assert sorted([await _line(out) for _ in maps]) == sorted(maps)
+        assert sorted(await _lines(follower, 40)) == sorted(maps)
         server.put("configmaps", "late", "team-0", data={"colour": "green"})
-        assert await _line(out) == f"{CONTEXT}//configmaps/team-0/late"
+        assert (await _lines(follower, 41))[40:] == [f"{CONTEXT}//configmaps/team-0/late"]
         server.delete("configmaps", "late", "team-0")
-        assert await _line(out) == f"{CONTEXT}//configmaps/team-0/late"
+        assert (await _lines(follower, 42))[41:] == [f"{CONTEXT}//configmaps/team-0/late"]
 
 
 def _identity(obj: Mapping[str, Any]) -> tuple[str, str]:
@@ -236,25 +236,19 @@ async def _counted(federation: Federation, family: str) -> Mapping[str, float]:
     return {label: float(value) for label, value in samples if float(value)}
 
 
-@asynccontextmanager
-async def _following(*arguments: str, server: str, **variables: str) -> AsyncIterator[asyncio.StreamReader]:
-    """What a command that goes on writes, until it is left."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "federator",
-        *arguments,
-        env={**os.environ, "FEDERATOR_SERVER": server, **variables},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
+@contextmanager
+def _following(federation: Federation, *arguments: str) -> Iterator[Process]:
+    """A command that goes on, until it is left."""
+    group = ProcessGroup()
     try:
-        yield process.stdout
+        yield launch(group, federation.folder, *arguments, f"--server={federation.address}")
     finally:
-        process.kill()
-        await process.communicate()
+        group.close()
 
 
-async def _line(out: asyncio.StreamReader) -> str:
+async def _lines(process: Process, number: int) -> Sequence[str]:
+    """Waits until a command has written so many lines, and returns all."""
     async with asyncio.timeout(60):
-        return (await out.readline()).decode().rstrip("\n")
+        while (text := process.log.read_text()).count("\n") < number:  # noqa: ASYNC110 - another process writes
+            await asyncio.sleep(0.05)
+    return text.splitlines()
