@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,7 @@ from federator.kube import MemberClient
 from federator.testing import FakeApiServer
 from federator.testing.pytest_plugin import fake_api_server
 from tests.fixtures import logs, no_system_authorities, no_task_is_left
+from tests.unit.kube.no_credentials import NoCredentials
 
 __all__ = ["fake_api_server", "logs", "no_system_authorities", "no_task_is_left"]
 
@@ -21,6 +21,6 @@ def server(no_task_is_left: None, fake_api_server: FakeApiServer) -> FakeApiServ
 
 
 @pytest.fixture
-async def client(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[MemberClient]:
-    async with MemberClient.from_kubeconfig("fake", path=server.kubeconfig(tmp_path / "kubeconfig")) as client:
+async def client(server: FakeApiServer) -> AsyncIterator[MemberClient]:
+    async with MemberClient(NoCredentials(server.url)) as client:
         yield client

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from federator.testing import FakeApiServer, faults
 from federator.testing.fake_api_server import Request
 from tests.fixtures import no_system_authorities
 from tests.unit.agent.scripted_cluster import PODS
+from tests.unit.kube.no_credentials import NoCredentials
 
 __all__ = ["no_system_authorities"]
 
@@ -40,8 +40,8 @@ async def server() -> AsyncIterator[FakeApiServer]:
 
 
 @pytest.fixture
-async def client(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[MemberClient]:
-    async with MemberClient.from_kubeconfig("fake", path=server.kubeconfig(tmp_path / "kubeconfig")) as client:
+async def client(server: FakeApiServer) -> AsyncIterator[MemberClient]:
+    async with MemberClient(NoCredentials(server.url)) as client:
         yield client
 
 

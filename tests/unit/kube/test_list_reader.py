@@ -104,7 +104,7 @@ def deep(number: int) -> bytes:
 @pytest.mark.parametrize("sorted_keys", [True, False])
 def test_an_item_nested_too_deeply_takes_no_other_with_it(size: int, sorted_keys: bool) -> None:
     """An apiserver takes custom resources nested far deeper than the decoder goes."""
-    expected = [part for number in range(20) for part in (compact(pod(number)), deep(number))]
+    expected = [part for number in range(5) for part in (compact(pod(number)), deep(number))]
     listed = b'"items":[' + b",".join(expected) + b"]"
     metadata = b'"kind":"PodList","metadata":{"resourceVersion":"77"}'
     body = b"{%b,%b}" % ((listed, metadata) if sorted_keys else (metadata, listed))
@@ -144,9 +144,9 @@ def test_it_holds_little_of_a_long_body() -> None:
         st.recursive(
             st.none() | st.integers() | st.text(),
             lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.just("metadata"), inner),
-            max_leaves=8,
+            max_leaves=4,
         ).map(lambda value: {"metadata": {"name": "x"}, "items": value}),
-        max_size=8,
+        max_size=5,
     ),
     st.integers(1, 50),
     st.integers(1, 100),

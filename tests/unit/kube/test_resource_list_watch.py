@@ -254,7 +254,9 @@ async def test_a_body_split_at_every_byte(server: ScriptedServer, client: Member
     scripted_watch(server, body)
     whole = await events(client)
     assert [(event.type, event.object.name) for event in whole] == [("ADDED", "ä"), ("MODIFIED", "🚀")]
-    for edge in range(1, len(body)):
+    scripted_watch(server, *(bytes([byte]) for byte in body))
+    assert await events(client) == whole
+    for edge in range(1, len(body), 20):
         scripted_watch(server, body[:edge], body[edge:])
         assert await events(client) == whole
 
