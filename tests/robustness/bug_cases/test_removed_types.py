@@ -22,6 +22,7 @@ WIDGETS = ResourceType(
 NAMES = [f"w{number}" for number in range(10)]
 
 
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("deletions_are_told", [True, False], ids=["deletions are told", "the watch just ends"])
 async def test_bug39_a_removed_type_takes_its_objects_with_it_and_is_asked_for_no_more(
     tmp_path: Path, deletions_are_told: bool
@@ -45,7 +46,7 @@ async def test_bug39_a_removed_type_takes_its_objects_with_it_and_is_asked_for_n
         server.add_resource(WIDGETS)
         for name in NAMES:
             server.put("widgets", name)
-        await bed.start_agents(discovery_interval=0.5, discovery_debounce=0.1, discovery_confirm=0.5)
+        await bed.start_agents(discovery_interval=0.1, discovery_debounce=0.02, discovery_confirm=0.1)
         await eventually(lambda: state() is TypeState.LIVE)
         async with Recorder(bed.fed, ("widgets",)) as recorder:
             await eventually(recorder.synced.is_set)

@@ -23,7 +23,10 @@ from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 
 INTERVAL = "grpc.http2.min_ping_interval_without_data_ms"
 SCALED_MS = 100
-"""In place of 5 s: 20 pings then stand for as many as a client makes in minutes."""
+"""In place of 5 s."""
+
+PINGS = 8
+"""More than twice as many as gRPC puts up with where they come too often: two, and ends the connection at the next."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GOAWAY = 4, 6, 7
@@ -48,7 +51,7 @@ async def note_frames(reader: asyncio.StreamReader, seen: list[int]) -> None:
         return
 
 
-async def pinged(options: Sequence[tuple[str, int]], *, every: float, pings: int = 20) -> list[int]:
+async def pinged(options: Sequence[tuple[str, int]], *, every: float) -> list[int]:
     """What a server sends to a connection without calls that does nothing but ping; types of frames."""
     server = grpc.aio.server(options=options)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -58,7 +61,7 @@ async def pinged(options: Sequence[tuple[str, int]], *, every: float, pings: int
     reading = asyncio.create_task(note_frames(reader, seen), name="frames")
     try:
         writer.write(PREFACE + frame(SETTINGS))
-        for number in range(pings):
+        for number in range(PINGS):
             writer.write(frame(PING, number.to_bytes(8, "big")))
             await asyncio.sleep(every)
     finally:
@@ -78,19 +81,19 @@ async def test_bug52_pings_of_an_idle_connection_are_no_abuse_as_long_as_they_ar
         pinged([("grpc.so_reuseport", 0)], every=1.4 * SCALED_MS / 1000),
     )
     assert GOAWAY not in in_time
-    assert in_time.count(PING) >= 20
+    assert in_time.count(PING) >= PINGS
     assert GOAWAY in too_often, "the option has the right name: it is what decides"
     assert GOAWAY in by_default
 
 
 async def test_bug52_idle_sessions_and_watches_go_on(tmp_path: Path) -> None:
     """Nothing happens for many heartbeats: no session ends, and no watch has to be resumed."""
-    async with LinkedBed(tmp_path, ("c0",), ingest=IngestSettings(heartbeat_interval=0.15)) as bed:
+    async with LinkedBed(tmp_path, ("c0",), ingest=IngestSettings(heartbeat_interval=0.3)) as bed:
         await bed.start_agents()
         async with recorded(bed) as recorder:
             resumes = bed.fed.statistics()["resumes"]
             received = _frames(bed)
-            await eventually(lambda: _frames(bed) >= received + 20, timeout=30)
+            await eventually(lambda: _frames(bed) >= received + 8, timeout=30)
             recorder.check_running()
             assert bed.fed.statistics()["resumes"] == resumes
         assert terms(bed, "c0") == 1
@@ -106,36 +109,36 @@ def noise(seed: int, size: int) -> str:
     return base64.b64encode(random.Random(seed).randbytes(size * 3 // 4)).decode()
 
 
-@pytest.mark.timeout(180)
-async def test_bug52_a_snapshot_of_200_mb_passes_a_server_that_takes_messages_of_4_mb(
+async def test_bug52_a_snapshot_of_24_mb_passes_a_server_that_takes_messages_of_4_mb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot is larger than any message may be; it goes in frames, within the agent's window."""
+    """A snapshot is larger than any message may be, and than the agent's window; it goes in frames, within that."""
     monkeypatch.setattr(harness, "SERVER_OPTIONS", [("grpc.max_receive_message_length", DEFAULT_LIMIT)])
     cluster = ScriptedCluster(PODS)
-    for number in range(200):
+    for number in range(24):
         cluster.put(PODS, f"p{number}", noise=noise(number, MIB))
     aggregator = Aggregator(f"unix:{tmp_path}/i.sock", IngestSettings(heartbeat_interval=2.0))
     async with aggregator.running(), running_agent(cluster, agent_settings("c0", aggregator.address)) as agent:
-        await eventually(lambda: aggregator.holds("c0", cluster), timeout=120)
+        await eventually(lambda: aggregator.holds("c0", cluster), timeout=30)
         await eventually(lambda: aggregator.servicer.statistics()["snapshots"] == {("c0", "completed"): 1})
         assert aggregator.servicer.statistics()["session_ends"] == {}
         received = aggregator.servicer.statistics()["bytes"]
-        assert received["c0"] > 140 * MIB  # type: ignore[index]
+        assert received["c0"] > 4 * max(DEFAULT_LIMIT, aggregator.settings.window_bytes)  # type: ignore[index]
         assert agent.statistics()["pusher"]["nacks"] == {}
 
 
 async def test_bug52_answers_larger_than_a_message_come_in_pages(tmp_path: Path) -> None:
-    """A client that knows of no larger limit than gRPC's own reads 16 MB, listed and watched."""
-    async with LinkedBed(tmp_path, ("c0",)) as bed:
-        for number in range(16):
+    """A client that knows of no larger limit than gRPC's own reads 6 MB, listed and watched."""
+    # A session is not to end because the loop that all share is busy with large objects for a second.
+    async with LinkedBed(tmp_path, ("c0",), ingest=IngestSettings()) as bed:
+        for number in range(6):
             bed["c0"].apiserver.put("pods", f"p{number}", spec={"noise": noise(number, MIB)})
         fill(bed["c0"].apiserver, 10, resource="configmaps")
         await bed.start_agents()
         selection = inventory_pb2.Selection(resources=["pods"])
         async with _plain(bed) as stub:
             listed = [len(page.objects) async for page in stub.List(inventory_pb2.ListRequest(selection=selection))]
-            assert sum(listed) == 16
+            assert sum(listed) == 6
             watched = 0
             call = stub.Watch(inventory_pb2.WatchRequest(selection=selection))
             async for response in call:
@@ -143,7 +146,7 @@ async def test_bug52_answers_larger_than_a_message_come_in_pages(tmp_path: Path)
                 if any(event.type == inventory_pb2.WATCH_EVENT_TYPE_INITIAL_END for event in response.events):
                     break
             call.cancel()
-            assert watched == 16
+            assert watched == 6
 
 
 @asynccontextmanager

@@ -377,7 +377,7 @@ async def test_bug07_all_ends_of_a_stream_are_alike(
 
 # ------------------------------------------------------------------------------------ 9: a control plane that restarts
 
-REFLECTORS = 50
+REFLECTORS = 25
 RETRY_AFTER = 5
 
 
