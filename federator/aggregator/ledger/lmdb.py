@@ -585,3 +585,8 @@ def _require_acknowledged(tables: Tables, floor: Floor, identity: Identity) -> N
         return
     if tables.last_transaction() < mark.transaction:
         raise LedgerCorrupt(str(tables.path), f"its end: commit {mark.transaction} is missing, and others maybe")
+    # A damaged number of a commit makes an older state the newest one, and high enough to pass for it.
+    with reading(tables) as reader:
+        revision = reader.position().revision
+    if revision < mark.revision:
+        raise LedgerCorrupt(str(tables.path), f"its end: it stands at {revision}, {mark.revision} was acknowledged")

@@ -44,10 +44,11 @@ _DAMAGE = (
     lmdb.IncompatibleError,
     lmdb.CursorFullError,  # a tree that leads back into itself
     lmdb.PageFullError,
-    lmdb.PanicError,
     lmdb.ProblemError,
+    lmdb.BadTxnError,  # a search was led beyond the file's end, and told only its transaction
+    lmdb.MapResizedError,  # the newest commit claims more pages than are reserved
 )
-"""What LMDB says of pages that are not what it wrote."""
+"""What LMDB says of pages that are not what it wrote. MDB_PANIC is not among it: it follows a write that failed."""
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"
 Handle: TypeAlias = "lmdb._Database"
@@ -82,6 +83,7 @@ class Tables:
             self._restore_length()
             with self._environment.begin(write=True) as transaction:
                 self._handles = {name: self._environment.open_db(name.encode(), transaction) for name in TABLES}
+                self._require_pages(transaction)
         except (OSError, LedgerError):
             self._environment.close()
             raise
@@ -130,6 +132,12 @@ class Tables:
             raise LedgerCorrupt(str(self.path), f"its end: {missing} bytes are missing")
         if missing > 0:
             os.truncate(data_file, self.file_bytes())
+
+    def _require_pages(self, transaction: Transaction) -> None:
+        # LMDB counts each table's pages in a record of its own, and never looks at the number. One that is damaged may
+        # say that the ledger is full, at each start.
+        if page_bytes(transaction.stat(handle) for handle in self._handles.values()) > self.file_bytes():
+            raise LedgerCorrupt(str(self.path), "its tables, which count more pages than the file has")
 
     def forget_dead_readers(self) -> None:
         """Gives pages free that another process was reading when it was killed: LMDB does not notice by itself."""
