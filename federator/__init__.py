@@ -21,9 +21,10 @@ __all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> str:
-    """Reads `__version__` from the installed metadata when asked for: it costs a third of `federator --help`."""
+    """Reads `__version__` from the installed metadata when first asked for: it costs a third of `federator --help`."""
     if name != "__version__":
         raise AttributeError(name)
     from importlib.metadata import version
 
-    return version("federator")
+    globals()[name] = version("federator")
+    return str(globals()[name])
