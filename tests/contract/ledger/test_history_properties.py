@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -80,6 +80,7 @@ def test_in_memory(steps: Steps) -> None:
     asyncio.run(run(MemoryLedger, steps))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(steps=_steps)
 def test_in_lmdb(steps: Steps) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -395,4 +395,6 @@ class _OnDisk(LedgerMachine):
 
 TestInMemory = _InMemory.TestCase
 TestOnDisk = _OnDisk.TestCase
-TestInMemory.settings = TestOnDisk.settings = settings(stateful_step_count=STEPS)
+TestInMemory.settings = TestOnDisk.settings = settings(
+    max_examples=settings().max_examples // 3, stateful_step_count=STEPS
+)

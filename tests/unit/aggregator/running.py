@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from federator.aggregator import aggregator as assembly
 from federator.aggregator.aggregator import Aggregator
+from federator.aggregator.serve.watch_hub import WatchHub
 from federator.aggregator.settings import AggregatorSettings
 
 
@@ -25,6 +29,11 @@ def settings(folder: Path, **changes: Any) -> AggregatorSettings:
         "shutdown_grace": 0.1,
     }
     return AggregatorSettings(**(values | changes))
+
+
+def bound_ring(patch: pytest.MonkeyPatch, entries: int) -> None:
+    """Bounds the rings of aggregators that are made from now on, so that little is more than they hold."""
+    patch.setattr(assembly, "WatchHub", partial(WatchHub, max_entries=entries))
 
 
 @asynccontextmanager

@@ -17,7 +17,6 @@ from federator.agent.agent import Agent, AgentPhase
 from federator.agent.settings import AgentSettings
 from federator.aggregator.aggregator import Aggregator
 from federator.aggregator.ledger.lmdb import LmdbLedger
-from federator.aggregator.serve.watch_hub import MAX_ENTRIES
 from federator.api.cluster import ClusterID
 from federator.api.resource import ResourceType
 from federator.errors import AggregatorUnreachable, InvalidInput, LedgerLocked
@@ -26,10 +25,20 @@ from federator.wire.status import from_rpc_error
 from tests.contract.ledger.member import Member, put
 from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
-from tests.unit.aggregator.running import get, running, scrape, settings
+from tests.unit.aggregator.running import bound_ring, get, running, scrape, settings
 
 INVENTORY = "federator.v1.InventoryService"
 INGEST = "federator.v1.IngestService"
+RING_ENTRIES = 200
+"""Bound of the ring where that is made small."""
+
+BLOBS = 24
+"""Objects of a mebibyte, more than a connection takes without a reader."""
+
+
+@pytest.fixture
+def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound_ring(monkeypatch, RING_ENTRIES)
 
 
 def pushing(cluster: ScriptedCluster, aggregator: Aggregator) -> Agent:
@@ -210,11 +219,12 @@ async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> No
     assert (berlin.cluster_id, berlin.reason) == ("berlin", "aggregator restarted")
 
 
+@pytest.mark.usefixtures("small_ring")
 async def test_history_is_forgotten_up_to_what_watches_may_still_ask_of_the_ring(tmp_path: Path) -> None:
     ledger = LmdbLedger.open(tmp_path / "state")
     berlin = await Member.join(ledger)
-    for _ in range(MAX_ENTRIES // 1000 + 4):
-        await berlin.push(*(put(f"web-{number}", body=b"{}") for number in range(1000)))
+    for _ in range(RING_ENTRIES // 50 + 4):
+        await berlin.push(*(put(f"web-{number}", body=b"{}") for number in range(50)))
     before, oldest, entries = ledger.revision, ledger.oldest_revision, ledger.statistics()["entries"]
     await ledger.close()
     values = settings(tmp_path, state_directory=tmp_path / "state", history=0.001, compaction_interval=0.02)
@@ -224,11 +234,11 @@ async def test_history_is_forgotten_up_to_what_watches_may_still_ask_of_the_ring
             return aggregator.statistics()["ledger"][name]
 
         assert told("revision") > before, "the restart itself is news: the member is STALE"
-        await eventually(lambda: bool(told("revision") - told("oldest_revision") <= MAX_ENTRIES))
+        await eventually(lambda: bool(told("revision") - told("oldest_revision") <= RING_ENTRIES))
         await asyncio.sleep(0.1)
         assert told("oldest_revision") > oldest
         kept = told("revision") - told("oldest_revision")
-        assert kept >= MAX_ENTRIES - 1000, "the newest is in the ring also after a restart, and stays"
+        assert kept >= RING_ENTRIES - 50, "the newest is in the ring also after a restart, and stays"
         assert told("entries") < entries
 
 
@@ -243,10 +253,11 @@ async def test_recent_history_is_kept(tmp_path: Path) -> None:
         assert aggregator.statistics()["ledger"]["oldest_revision"] == oldest
 
 
+@pytest.mark.usefixtures("small_ring")
 async def test_history_that_a_slow_list_still_reads_is_kept(tmp_path: Path) -> None:
     secret = ResourceType(group="example.com", version="v1", resource="blobs", kind="Blob", namespaced=True)
     cluster = ScriptedCluster(PODS, secret)
-    for number in range(24):
+    for number in range(BLOBS):
         cluster.put(secret, f"blob-{number}", content="x" * (1 << 20))
     values = settings(tmp_path, history=0.001, compaction_interval=0.02)
     async with running(Aggregator(values)) as aggregator:
@@ -255,7 +266,7 @@ async def test_history_that_a_slow_list_still_reads_is_kept(tmp_path: Path) -> N
             return aggregator.statistics()["ledger"][name]
 
         task = asyncio.create_task(pushing(cluster, aggregator).run())
-        await eventually(lambda: aggregator.statistics()["merge"].get("objects") == 24)
+        await eventually(lambda: aggregator.statistics()["merge"].get("objects") == BLOBS)
         async with grpc.aio.insecure_channel(
             aggregator.address, options=(("grpc.max_receive_message_length", -1),)
         ) as channel:
@@ -264,14 +275,14 @@ async def test_history_that_a_slow_list_still_reads_is_kept(tmp_path: Path) -> N
             listing = stub.List(inventory_pb2.ListRequest(selection=selection))
             await eventually(lambda: aggregator.statistics()["serve"]["pinned_readers"] == 1)
             pinned = told("revision")
-            for number in range(9000):  # more than the ring holds
+            for number in range(2 * RING_ENTRIES):  # more than the ring holds
                 cluster.put(PODS, f"web-{number}")
-            await eventually(lambda: aggregator.statistics()["merge"]["objects"] == 9024)
+            await eventually(lambda: aggregator.statistics()["merge"]["objects"] == BLOBS + 2 * RING_ENTRIES)
             await eventually(lambda: bool(told("oldest_revision") >= pinned))
             await asyncio.sleep(0.1)
             assert told("oldest_revision") == pinned
             responses = [response async for response in listing]
-            assert sum(len(response.objects) for response in responses) == 24
+            assert sum(len(response.objects) for response in responses) == BLOBS
             assert responses[-1].summary.revision == pinned
             await eventually(lambda: bool(told("oldest_revision") > pinned))
         task.cancel()

@@ -6,19 +6,21 @@ import random
 
 import pytest
 
-from federator.aggregator.dictionary_trainer import (
-    ENOUGH_BYTES,
-    MAX_DICTIONARIES,
-    MIN_OBJECTS,
-    DictionaryTrainer,
-    train,
-)
+from federator.aggregator import dictionary_trainer
+from federator.aggregator.dictionary_trainer import MIN_OBJECTS, DictionaryTrainer, train
 from federator.aggregator.ledger.records import Put
 from federator.errors import LedgerError, LedgerFull
 from federator.wire.body import Dictionary, content_hash
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, raw_put
 
 POD = PODS.group_resource
+ENOUGH_BYTES = 64 * 1024
+"""In place of the real bound, which is four times as large."""
+
+
+@pytest.fixture(autouse=True)
+def judged_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionary_trainer, "ENOUGH_BYTES", ENOUGH_BYTES)
 
 
 def document(number: int, vocabulary: str = "web") -> bytes:
@@ -89,7 +91,7 @@ async def test_a_type_with_enough_objects_gets_one(training: Training) -> None:
 
 
 async def test_one_that_has_decayed_is_replaced_and_what_needs_it_can_still_be_read(training: Training) -> None:
-    await training.fill(500)
+    await training.fill(200)
     await training.trainer.look()
     await training.use("web")
     await training.trainer.look()
@@ -105,12 +107,13 @@ async def test_one_that_has_decayed_is_replaced_and_what_needs_it_can_still_be_r
     assert len(training.encoded(2, "database").body) < len(document(2, "database")) / 2
 
 
-async def test_there_are_never_many(training: Training) -> None:
-    await training.fill(300)
-    for number in range(MAX_DICTIONARIES + 2):
+async def test_there_are_never_many(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictionary_trainer, "MAX_DICTIONARIES", 3)
+    await training.fill(MIN_OBJECTS)
+    for number in range(3 + 2):
         await training.trainer.look()
         await training.use(f"vocabulary{number}")
-    assert len(training.offered) <= MAX_DICTIONARIES
+    assert len(training.offered) == 3
 
 
 async def test_objects_that_have_nothing_in_common_get_none(training: Training) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.typing import EventDict
 
+from federator.aggregator.ingest import lifecycle
 from federator.aggregator.ingest.departures import RETRY_SECONDS, Departures
-from federator.aggregator.ingest.lifecycle import LEAVING_WAIT, MAX_REFUSED, Candidate, ClusterLifecycle, Opened
+from federator.aggregator.ingest.lifecycle import LEAVING_WAIT, Candidate, ClusterLifecycle, Opened
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.ledger import Ledger
 from federator.aggregator.ledger.lmdb import LmdbLedger
@@ -341,10 +342,11 @@ class TestComingBack:
             await process.open("agent-2")
             assert held(ledger, BERLIN) == 0, "nothing of the former is mixed with what comes"
 
-    async def test_how_many_are_remembered_is_bounded(self) -> None:
+    async def test_how_many_are_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lifecycle, "MAX_REFUSED", 8)
         ledger = MemoryLedger()
         async with Process(ledger).running() as process:
-            for number in range(MAX_REFUSED + 1):
+            for number in range(8 + 1):
                 cluster_id = ClusterID(f"c-{number}")
                 await ledger.open_session(ClusterRecord(cluster_id, f"uid-{number}", agent_instance="gone"))
                 await process.lifecycle.remove(cluster_id)
@@ -395,14 +397,16 @@ class TestKills:
             assert {known.state for known in ledger.types(BERLIN)} <= {TypeState.ABSENT}
 
     async def test_on_disk(self, tmp_path: Path) -> None:
-        await filled(ledger := LmdbLedger.open(tmp_path), pods=3000)
-        await killed(Process(Mortal(ledger, 2 + 1 + 2)), lambda process: process.lifecycle.remove(BERLIN))
+        await filled(ledger := LmdbLedger.open(tmp_path), pods=300)
+        process = Process(Mortal(ledger, 2 + 1 + 2))
+        process.lifecycle._departures._batch_size = 100
+        await killed(process, lambda process: process.lifecycle.remove(BERLIN))
         await ledger.close()
         ledger = LmdbLedger.open(tmp_path)
-        assert held(ledger, BERLIN) == 3003 - 2 * MAX_CHANGES
+        assert held(ledger, BERLIN) == 303 - 2 * 100
         async with Process(ledger).running() as process:
             await process.lifecycle._departures.wait_departed(BERLIN)
-            assert_nothing_is_left(ledger, 3003)
+            assert_nothing_is_left(ledger, 303)
         await ledger.close()
 
     @pytest.mark.looptime

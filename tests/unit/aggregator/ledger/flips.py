@@ -34,6 +34,8 @@ from tests.contract.ledger.member import DEPLOYMENTS, PODS, Member, objects
 CLUSTERS = ("berlin", "paris", "oslo")
 DEADLINE = 20  # seconds for a start; beyond, it hangs
 PAGE = 4096
+TURNS = 20
+"""Batches of each cluster: some 130 pages."""
 
 State = tuple[str, str, int, bytes]
 """UID, resourceVersion, content hash and body of an object."""
@@ -75,14 +77,14 @@ async def write(directory: Path, seed: int) -> Truth:
     draw = Random(seed)
     ledger = LmdbLedger.open(directory)
     members = [await Member.join(ledger, name) for name in CLUSTERS]
-    for turn in range(1, 41):
+    for turn in range(1, TURNS + 1):
         for member in members:
             of = draw.choice((PODS, DEPLOYMENTS))
             names = draw.sample(range(60), 12)
             wanted: list[Put | Delete] = [_drawn(draw, f"app-{name}", turn) for name in names]
             await member.push(*wanted, of=of, sequence=turn, low_water=str(turn))
-        if turn == 20:
-            await ledger.compact(ledger.revision - 150)
+        if turn == TURNS // 2:
+            await ledger.compact(ledger.revision - 75)
     entries: dict[int, Entry] = {entry.revision: entry for entry in ledger.read(ledger.oldest_revision, 1 << 20)}
     truth = Truth(ledger.cursors.ledger_id, ledger.revision, _states(ledger), entries)
     await ledger.close()
@@ -141,7 +143,7 @@ async def start(directory: Path, truth: Truth) -> Start:
 
 async def _changed(ledger: LmdbLedger, draw: Random) -> Mapping[ObjectKey, State]:
     """Goes on committing, into whatever pages LMDB takes for free; returns what is present then."""
-    for turn in range(20):
+    for turn in range(TURNS // 2):
         member = await Member.join(ledger, draw.choice(CLUSTERS), instance="later")
         await member.push(*(_drawn(draw, f"app-{name}", 100 + turn) for name in draw.sample(range(60), 12)))
     return _states(ledger)
@@ -158,6 +160,9 @@ def _history(ledger: LmdbLedger, truth: Truth) -> list[str]:
             assert expired.oldest > position, "else a watch would go round in circles"
             position = expired.oldest
             continue
+        if not entries:
+            wrong.append(f"history ends at {position}, {truth.revision} was acknowledged")
+            break
         for entry in entries:
             position += 1
             if entry.revision != position or (position <= truth.revision and truth.log.get(position) != entry):

@@ -1,4 +1,7 @@
-"""A process that opens a ledger as an aggregator does, and dies: `python -m … DIRECTORY HOW`."""
+"""Processes that open a ledger as an aggregator does, and die: `python -m …`, then a line `HOW DIRECTORY` for each.
+
+Each is forked from a process that has imported everything already, which answers with a line: how it ended.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from federator.aggregator.ledger.store import Store
 from federator.errors import CursorExpired
 
 
-async def main() -> None:
-    directory, how = Path(sys.argv[1]), sys.argv[2]
+async def live(how: str, directory: Path) -> None:
+    """The life of one."""
     store = Store(directory)
     ledger = store.open(lambda: LmdbLedger.open(directory, thorough=store.ended_badly))
     if how != "opening":
@@ -32,5 +35,21 @@ async def main() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def main() -> None:
+    """Until standard input ends."""
+    for line in sys.stdin:
+        how, directory = line.rstrip("\n").split(" ", 1)
+        child = os.fork()
+        if child == 0:
+            os.dup2(2, 1)  # what it logs is no answer
+            try:
+                asyncio.run(live(how, Path(directory)))
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,26 @@ def aside(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob(f"{ASIDE}*"))
 
 
-def ended(directory: Path, how: str) -> int:
-    """How a process ended that opened the ledger there; see `short_lived`."""
-    program = [sys.executable, "-m", "tests.unit.aggregator.ledger.short_lived", str(directory), how]
-    return subprocess.run(program, check=False, timeout=60, capture_output=True).returncode
+Ended = Callable[[Path, str], int]
+"""Tells how a process ended that opened the ledger there; see `short_lived`."""
+
+
+@pytest.fixture(scope="module")
+def ended() -> Iterator[Ended]:
+    program = [sys.executable, "-m", "tests.unit.aggregator.ledger.short_lived"]
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as forking:
+        stdin, stdout = forking.stdin, forking.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def ended(directory: Path, how: str) -> int:
+            stdin.write(f"{how} {directory}\n")
+            stdin.flush()
+            return int(stdout.readline())
+
+        yield ended
 
 
 async def test_a_ledger_that_was_closed_is_as_it_was(tmp_path: Path) -> None:
@@ -96,7 +113,7 @@ async def test_a_new_ledger_starts_where_the_clock_is_when_that_is_higher(tmp_pa
     store.close()
 
 
-async def test_starts_that_are_killed_in_a_row_condemn_the_ledger(tmp_path: Path) -> None:
+async def test_starts_that_are_killed_in_a_row_condemn_the_ledger(tmp_path: Path, ended: Ended) -> None:
     cursor, _ = await fill(tmp_path)
     for _ in range(MAX_STARTS):
         assert ended(tmp_path, "opening") == -signal.SIGKILL
@@ -109,11 +126,11 @@ async def test_starts_that_are_killed_in_a_row_condemn_the_ledger(tmp_path: Path
     store.close()
 
 
-async def test_a_start_that_is_killed_now_and_then_condemns_nothing(tmp_path: Path) -> None:
+async def test_a_start_that_is_killed_now_and_then_condemns_nothing(tmp_path: Path, ended: Ended) -> None:
     cursor, revision = await fill(tmp_path)
     for _ in range(MAX_STARTS):
-        ended(tmp_path, "opening")
-        ended(tmp_path, "serving")
+        assert ended(tmp_path, "opening") == -signal.SIGKILL
+        assert ended(tmp_path, "serving") == -signal.SIGKILL
     store, ledger = opened(tmp_path)
     assert store.ended_badly
     assert ledger.cursors.decode(cursor) == revision
@@ -121,7 +138,7 @@ async def test_a_start_that_is_killed_now_and_then_condemns_nothing(tmp_path: Pa
     store.close()
 
 
-async def test_a_page_that_kills_its_reader_leads_to_a_new_ledger(tmp_path: Path) -> None:
+async def test_a_page_that_kills_its_reader_leads_to_a_new_ledger(tmp_path: Path, ended: Ended) -> None:
     """The file shrinks under a process that serves: SIGBUS. Then what is missing reads as zeros, and is damage."""
     await fill(tmp_path)
     assert ended(tmp_path, "cut") == -signal.SIGBUS
@@ -131,7 +148,9 @@ async def test_a_page_that_kills_its_reader_leads_to_a_new_ledger(tmp_path: Path
     store.close()
 
 
-async def test_a_page_that_kills_whoever_passes_over_it_is_met_before_anybody_is_served(tmp_path: Path) -> None:
+async def test_a_page_that_kills_whoever_passes_over_it_is_met_before_anybody_is_served(
+    tmp_path: Path, ended: Ended
+) -> None:
     _, revision = await fill(tmp_path)
     data_file = tmp_path / FOLDER / "data.mdb"
     pages = bytearray(data_file.read_bytes())

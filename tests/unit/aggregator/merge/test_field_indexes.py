@@ -51,7 +51,7 @@ _steps = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_steps, max_size=20))
 async def test_an_index_equals_reading_every_object(steps: list[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

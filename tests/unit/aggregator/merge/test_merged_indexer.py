@@ -105,7 +105,7 @@ selections = st.builds(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(commits, st.lists(selections, min_size=1, max_size=4))
 async def test_a_selection_by_bitmaps_equals_brute_force(
     history: list[tuple[str, str, list[Put | Delete]]], asked: list[Selection]
@@ -157,7 +157,7 @@ def axis_value(entry: ObjectEntry, axis: Axis) -> str | int | None:
 AXES = [*(Axis(kind) for kind in AxisKind if kind not in {AxisKind.LABEL, AxisKind.FIELD}), Axis(AxisKind.LABEL, "app")]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(commits, st.booleans())
 async def test_columns_ranks_and_lookups_equal_brute_force(
     history: list[tuple[str, str, list[Put | Delete]]], is_loaded: bool

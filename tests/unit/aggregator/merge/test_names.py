@@ -97,18 +97,20 @@ def test_the_first_names_are_found_among_the_rows(
             ]
 
 
-def test_names_that_left_give_their_room_back() -> None:
+def test_names_that_left_give_their_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_BLOCK", 1 << 12)
+    monkeypatch.setattr(names, "_MANY", 256)
     table = NameTable(SEED)
-    numbers = [table.use(f"a-name-of-some-length-{number}") for number in range(30_000)]
+    numbers = [table.use(f"a-name-of-some-length-{number}") for number in range(2000)]
     table.settle()
     room = table.memory
     for _ in range(3):
         for number in numbers:
             table.leave(number)
-        numbers = [table.use(f"another-name-of-some-length-{number}") for number in range(30_000)]
+        numbers = [table.use(f"another-name-of-some-length-{number}") for number in range(2000)]
         table.settle()
     assert table.memory < 1.6 * room
-    assert len(table) == 30_000
+    assert len(table) == 2000
 
 
 def _encoded(name: str) -> bytes:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.aggregator.merge.recent_changes import RecentChanges
@@ -174,6 +174,7 @@ def _key(group: inventory_pb2.Group) -> tuple[str | None, ...]:
     return tuple(key.value if key.HasField("value") else None for key in group.keys)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(CHANGES, st.lists(st.sampled_from(GROUPS), max_size=3), MEASURES, st.sampled_from(sorted(SELECTORS)), st.data())
 async def test_aggregates_equal_those_of_plain_dicts(
     changes: list[tuple[str, str, str, Mapping[str, Any] | None]],

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.aggregator.ledger.ledger import Ledger
@@ -211,11 +211,13 @@ async def run(open_ledger: Callable[[Callable[[], float]], Ledger], steps: list[
         await past.ledger.close()
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(steps=STEPS, data=st.data())
 def test_in_memory(steps: list[Step], data: st.DataObject) -> None:
     asyncio.run(run(lambda clock: MemoryLedger(clock=clock), steps, data))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(steps=STEPS, data=st.data())
 def test_on_disk(steps: list[Step], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federator.aggregator.query import patch
@@ -31,6 +31,7 @@ def same(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(before=_document, after=_document)
 def test_fine_and_coarse_patches_make_one_of_the_other(before: Any, after: Any) -> None:
     texts = json.dumps(before).encode(), json.dumps(after).encode()

@@ -13,6 +13,7 @@ import pytest
 
 from federator.aggregator.ledger.records import Batch, Put
 from federator.aggregator.query.listing import PAGE_BYTES, PART_BYTES
+from federator.aggregator.serve import inventory_servicer
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.cursor import CursorCodec
 from federator.errors import (
@@ -283,7 +284,10 @@ async def test_the_cursor_of_a_list_is_good_before_watches_were_told_of_what_it_
         assert (await client.next()).object.name == "newer"
 
 
-async def test_bookmarks_are_asked_for_in_milliseconds_and_not_below_a_second(federation: Federation) -> None:
+async def test_bookmarks_are_asked_for_in_milliseconds_and_not_below_a_bound(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory_servicer, "MIN_BOOKMARK_INTERVAL", 0.5)
     loop = asyncio.get_running_loop()
     async with federation.serving() as stub:
         request = WatchRequest(selection=Selection(resources=["pods"]), bookmark_interval_ms=1)
@@ -291,7 +295,7 @@ async def test_bookmarks_are_asked_for_in_milliseconds_and_not_below_a_second(fe
         await client.until(INITIAL_END)
         began = loop.time()
         (bookmark,) = await client.until(BOOKMARK)
-        assert 0.9 < loop.time() - began < 5
+        assert 0.45 < loop.time() - began < 5
         assert bookmark.revision == federation.ledger.revision
         assert [fresh.cluster_id for fresh in bookmark.freshness] == ["eu-1", "us-1"]
 
@@ -343,14 +347,14 @@ async def test_cursors_that_are_not_good_are_refused_by_kind(federation: Federat
 
 async def test_a_client_that_does_not_read_is_told_its_last_cursor_and_holds_nobody_up() -> None:
     """It stalls; another client gets everything; it wakes, and from its last cursor on misses nothing."""
-    federation = Federation(write_seconds=1, max_entries=16)
+    federation = Federation(write_seconds=0.5, max_entries=16)
     await federation.join("a")
     selection = Selection(resources=["pods"])
 
     async def is_told_slow_under_load() -> None:
         for number in itertools.count():
             await federation.commit("a", put("x", n=number, data="x" * (PAGE_BYTES // 2)))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01)
             if "watch_ends_slow" in federation.hub.statistics():
                 return
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -290,6 +290,7 @@ class _Walk:
         assert self.is_done == (len(self.keys) >= len(wanted))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.data())
 def test_pages_are_of_one_revision_whatever_happens_between_them(data: st.DataObject) -> None:
     async def run() -> None:
@@ -322,6 +323,7 @@ def test_pages_are_of_one_revision_whatever_happens_between_them(data: st.DataOb
     asyncio.run(run())
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(st.data())
 def test_any_past_is_what_it_was(data: st.DataObject) -> None:
     async def run() -> None:

@@ -33,7 +33,7 @@ def _revisions(message: Message) -> list[int]:
 _sizes = st.sampled_from([300, ENOUGH_BYTES // 2, PAGE_BYTES // 3, PAGE_BYTES - 200, PAGE_BYTES * 2])
 
 
-@given(st.lists(st.lists(_sizes, min_size=1, max_size=5), max_size=6), st.data())
+@given(st.lists(st.lists(_sizes, min_size=1, max_size=3), min_size=1, max_size=8), st.data())
 def test_commits_stay_together_in_order_and_messages_small(commits: list[list[int]], data: st.DataObject) -> None:
     """However the events are cut into portions, and wherever somebody takes what is whole."""
     events: list[Event] = []
@@ -43,14 +43,15 @@ def test_commits_stay_together_in_order_and_messages_small(commits: list[list[in
     builder = MessageBuilder(counts)
 
     def messages() -> Iterator[Message]:
-        rest = events
-        while rest:
-            number = data.draw(st.integers(0, len(rest)))
-            taken, rest = rest[:number], rest[number:]
-            ends = not rest or not taken or rest[0].commit != taken[-1].commit
-            if not taken:  # nothing of a segment was selected: a commit may end in it, or not
-                ends = number > 0
+        at = 0
+        while at < len(events):
+            number = data.draw(st.integers(1, len(events) - at))
+            taken, at = events[at : at + number], at + number
+            can_end = at == len(events) or events[at].commit != taken[-1].commit
+            ends = can_end and data.draw(st.booleans())
             yield from builder.add(Portion(taken), ends_commit=ends)
+            if data.draw(st.booleans()):  # nothing of a segment was selected: a commit may end in it, or not
+                yield from builder.add(Portion([]), ends_commit=can_end and not ends)
         yield from builder.take_all()
 
     sent = [(message, _revisions(message)) for message in messages()]

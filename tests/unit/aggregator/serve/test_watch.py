@@ -142,7 +142,10 @@ class World:
                     await self.federation.join(cluster)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     _steps,
     _selections,
@@ -654,6 +657,7 @@ async def test_a_watch_may_begin_at_what_is_not_published_yet() -> None:
     assert [change.revision for change in recorder.changes()] == [commit.revision]
 
 
+@pytest.mark.looptime
 async def test_watches_of_everything_end_where_those_do_that_were_woken_late() -> None:
     """What does not concern a watch moves its position while it waits; nothing that does is skipped."""
     federation = Federation()
