@@ -21,7 +21,7 @@ from typing import Literal
 import msgspec
 
 from federator.client import EventType, InventoryClient, InventoryObject
-from federator.errors import FederatorError
+from federator.errors import FederatorError, UnknownResourceType
 from federator.observability.logs import configure_logging
 from federator.testing import FakeApiServer
 from federator.testing.federation import Federation
@@ -157,7 +157,7 @@ class AggregatorTorture:
                 fed = await stack.enter_async_context(self._federation.client())
                 await self._converged(fed)
                 self._first_lists = sum(member.lists() for member in self._members)
-                async with Recorder(fed, TYPES) as recorder:
+                async with _PatientRecorder(fed, TYPES) as recorder:
                     async with asyncio.timeout(CONVERGED_WITHIN):
                         await recorder.synced.wait()
                     for number in range(first, first + kills):
@@ -215,15 +215,18 @@ class AggregatorTorture:
         """Changes pods of one cluster until cancelled: puts, deletes, and makes anew under the same name."""
         source = random.Random(f"{self._report.seed} {number} {member.name}")
         apiserver = member.apiserver
+        there = {pod["metadata"]["name"] for pod in apiserver.list("pods")}
         while True:
             name = f"p{source.randrange(NAMES)}"
-            there = any(pod["metadata"]["name"] == name for pod in apiserver.list("pods"))
             kind = source.random()
-            if there and kind < 0.3:
+            if name in there and kind < 0.3:
                 apiserver.delete("pods", name)
+                there.discard(name)
                 if kind < 0.15:
                     apiserver.put("pods", name, spec={"text": "y" * 400})
+                    there.add(name)
             else:
+                there.add(name)
                 apiserver.put("pods", name, labels={"step": str(source.random())}, spec={"text": "x" * 400})
             self._report.changes += 1
             await asyncio.sleep(source.uniform(0.5, 1.5) / RATE)
@@ -307,6 +310,20 @@ class AggregatorTorture:
         self._report.events = self._events
         self._report.lists = sum(member.lists() for member in self._members) - self._first_lists
         self._report.most_listings = self._relay.most_listings
+
+
+class _PatientRecorder(Recorder):
+    """One that starts over, too, while no agent has told an emptied aggregator yet which types there are."""
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await super()._run()
+            except UnknownResourceType:
+                self._options["cursor"] = None
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 def _there(member: Member) -> Sequence[tuple[Key, tuple[str, str]]]:

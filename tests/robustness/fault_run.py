@@ -28,7 +28,7 @@ from tests.integration.federation.truth import all_types, assert_equal
 from tests.robustness.consumption import Consumption, assert_no_growth, measure
 from tests.robustness.federated_bed import FederatedBed
 from tests.robustness.inflict import inflict
-from tests.robustness.plan import CLUSTERS, Fault, Round, draw
+from tests.robustness.plan import Fault, Round, draw
 from tests.robustness.report_file import write_report
 from tests.robustness.vigil import Vigil
 
@@ -134,9 +134,9 @@ class FaultRun:
     ) -> None:
         long.events.clear()
         resumes = _resumes(fed)
-        vigil = Vigil(fed)
+        vigil = Vigil(fed, self._subject.clusters)
         await vigil.begin()
-        loads = [self._subject.traffic(cluster, plan) for cluster in CLUSTERS]
+        loads = [self._subject.traffic(cluster, plan) for cluster in self._subject.clusters]
         recorders = [long]
         async with AsyncExitStack() as watches:
 
@@ -200,7 +200,7 @@ class FaultRun:
         """
         begin = time.monotonic()
         await self._subject.federation.wait_state(ClusterState.LIVE, timeout=CONVERGED_WITHIN)
-        report.objects = await assert_equal(self._subject.bed, fed, CLUSTERS, timeout=CONVERGED_WITHIN)
+        report.objects = await assert_equal(self._subject.bed, fed, self._subject.clusters, timeout=CONVERGED_WITHIN)
         report.seconds_until_converged = round(time.monotonic() - begin, 1)
         answer = await fed.list(types, timeout=60)
         assert answer.complete

@@ -1,11 +1,10 @@
-"""What is put under faults: three control planes, an aggregator and an agent for each, all processes of their own."""
+"""What is put under faults: control planes, an aggregator and an agent for each, all processes of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,29 +16,32 @@ from federator.testing.testbed import Testbed
 from tests.robustness.plan import CLUSTERS, Round
 from tests.robustness.traffic import Traffic
 
-REDEFINING = "us-1"
+REDEFINING = "eu-1"
 """The cluster in which a custom type comes and goes. The others serve it always, so that it stays known."""
 
 _BACK_WITHIN = 180.0
 """Seconds in which everything is LIVE again after a run that broke off."""
 
-
 _ROOT = Path(__file__).parents[2]
 
 
 class SpecialFederation(Federation):
-    """A federation whose aggregator is a module of the tests, which takes what `federator` does, and more."""
+    """A federation of modules of the tests, which take what `federator` does, or more.
 
-    module: ClassVar[str]
+    Attributes:
+        aggregator_module: what its aggregator is.
+        agent_module: what its agents are.
+    """
+
+    aggregator_module: ClassVar[str] = "federator"
+    agent_module: ClassVar[str] = "federator"
 
     def _launch(self, name: str, *arguments: str) -> None:
-        if name != "aggregator":
-            super()._launch(name, *arguments)
-            return
         environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
-        self._processes[name] = self._group.launch(
+        self._processes[name] = self._group.launch_module(
             name,
-            [sys.executable, "-m", self.module, *arguments],
+            self.aggregator_module if name == "aggregator" else self.agent_module,
+            arguments,
             log=self.folder / f"{name}.log",
             folder=self.folder,
             environment=environment | {"PYTHONPATH": str(_ROOT)},
@@ -50,29 +52,41 @@ class FederatedBed:
     """A testbed and a federation over it. Belongs to no event loop.
 
     Attributes:
-        folder: data and logs of everything; stays until `remove`.
+        clusters: their names.
+        folder: data and logs of everything that is its own; stays until `remove`.
         bed: the control planes.
         federation: aggregator and agents.
         substitutes: agents of the same clusters that push to the same aggregator, none of them started.
     """
 
-    def __init__(self, kind: type[Federation] = Federation, *, aggregator_arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        kind: type[Federation] = Federation,
+        *,
+        clusters: Sequence[str] = CLUSTERS,
+        bed: Testbed | None = None,
+        aggregator_arguments: Sequence[str] = (),
+    ) -> None:
         """Describes it.
 
         Args:
             kind: of the federation.
+            clusters: their names.
+            bed: control planes that run already, and stay; None for its own.
             aggregator_arguments: further arguments of its aggregator.
         """
+        self.clusters = tuple(clusters)
         self.folder = Path(tempfile.mkdtemp(prefix="federator-faults-"))
         (self.folder / "federation").mkdir()
-        self.bed = Testbed(CLUSTERS, folder=self.folder / "clusters")
+        self._owns_bed = bed is None
+        self.bed = bed or Testbed(self.clusters, folder=self.folder / "clusters")
         self.federation = kind(
             self.bed.kubeconfig,
-            CLUSTERS,
+            self.clusters,
             folder=self.folder / "federation",
             aggregator_arguments=aggregator_arguments,
         )
-        self.substitutes = Federation(self.bed.kubeconfig, CLUSTERS, folder=self.folder / "federation")
+        self.substitutes = kind(self.bed.kubeconfig, self.clusters, folder=self.folder / "federation")
 
     async def start(self) -> None:
         """Starts everything, makes what no load touches, and waits until all clusters are LIVE.
@@ -80,7 +94,8 @@ class FederatedBed:
         Raises:
             TestbedError: something did not start.
         """
-        await self.bed.start()
+        if self._owns_bed:
+            await self.bed.start()
         await asyncio.gather(*(Traffic.prepare(plane, redefines=plane.name == REDEFINING) for plane in self.bed))
         await self.federation.start()
 
@@ -111,10 +126,11 @@ class FederatedBed:
         return Traffic(self.bed[cluster], plan.randomness(f"traffic {cluster}"), redefines=cluster == REDEFINING)
 
     async def close(self) -> None:
-        """Kills everything; the folder stays."""
+        """Kills everything that is its own; the folder stays."""
         self.substitutes.close()
         self.federation.close()
-        await self.bed.close()
+        if self._owns_bed:
+            await self.bed.close()
 
     def remove(self) -> None:
         """Removes data and logs."""

@@ -17,6 +17,9 @@ _PROGRAMS = {
 }
 
 
+_STILL = 0.5
+"""Seconds for which an aggregator stands still before it is killed, so that agents have sent what it never takes."""
+
 Wait = Callable[[], Awaitable[None]]
 
 
@@ -46,7 +49,11 @@ async def inflict(subject: FederatedBed, fault: Fault, *, lasting: Wait, taken_o
         case Kind.SUPERSEDE:
             await _supersede(subject, fault, lasting=lasting, taken_over=taken_over)
         case Kind.KILL:
-            for process in _processes(subject, fault):
+            processes = _processes(subject, fault)
+            if fault.role is Role.AGGREGATOR:
+                processes[0].pause()
+                await asyncio.sleep(_STILL)
+            for process in processes:
                 process.kill()
             await lasting()
             await _start(subject, fault)

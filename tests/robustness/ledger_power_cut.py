@@ -15,7 +15,7 @@ import struct
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
 from random import Random
@@ -61,10 +61,10 @@ def compiled() -> Path:
     return library
 
 
-def preloaded(library: Path) -> dict[str, str]:
-    """The environment of a process that keeps its unsynced writes once it asks for it."""
-    others = os.environ.get("LD_PRELOAD", "")
-    return {**os.environ, "LD_PRELOAD": f"{library}:{others}".rstrip(":")}
+def preloaded(library: Path, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """An environment for a process that keeps its unsynced writes once it asks for it."""
+    others = environment.get("LD_PRELOAD", "")
+    return {**environment, "LD_PRELOAD": f"{library}:{others}".rstrip(":")}
 
 
 def is_preloaded() -> bool:

@@ -9,9 +9,11 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from unittest import mock
 
 from federator.agent.agent import Agent
 from federator.agent.member import KubeMember
@@ -23,6 +25,7 @@ from federator.aggregator.ledger.records import ObjectEntry
 from federator.aggregator.settings import AggregatorSettings
 from federator.api.cluster import ClusterID, ClusterState
 from federator.api.list_watch import ListOptions
+from federator.cache.backoff import Backoff
 from federator.client import Event, InventoryClient, InventoryObject, aconnect
 from federator.kube.member_client import MemberClient
 from federator.kube.resource_list_watch import ResourceListWatch
@@ -34,7 +37,14 @@ from tests.integration.federation.recorder import Recorder
 from tests.integration.federation.truth import Key, collected_types
 
 HEARTBEAT = 0.5
-"""Seconds; the loop that all share stalls for some tenths on a busy machine."""
+"""Seconds; the loop that all share stalls for some tenths on a busy machine, and for longer on a very busy one: then a
+cluster is told to be STALE that is not, and its agent comes back. No test may mind that."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.1, 1.0
+"""Seconds between two tries of a reflector, before the jitter."""
+
+TOLD_WITHIN = 60.0
+"""Seconds after which what has not come never will, on the busiest of machines."""
 
 TYPES = ("configmaps", "deployments.apps", "namespaces", "nodes", "pods")
 """What the fake apiservers serve and agents collect."""
@@ -162,6 +172,8 @@ class LinkedBed:
 
     async def __aenter__(self) -> Self:
         try:
+            hasty = partial(Backoff, base=FIRST_WAIT, cap=LONGEST_WAIT)
+            self._stack.enter_context(mock.patch("federator.cache.reflector.Backoff", hasty))
             for number, name in enumerate(self._names):
                 apiserver = await self._stack.enter_async_context(FakeApiServer(bookmark_interval=1.0))
                 link = await self._stack.enter_async_context(FaultProxy(self.ingest_address, seed=number))
@@ -220,7 +232,7 @@ class LinkedBed:
             self[name].start_agent(self[name].link.address, **changes)
         await self.wait_state(ClusterState.LIVE, *names)
 
-    async def wait_state(self, state: ClusterState, *names: str, timeout: float = 30) -> None:
+    async def wait_state(self, state: ClusterState, *names: str, timeout: float = TOLD_WITHIN) -> None:
         """Waits until some clusters (all if none is named) are in a state."""
         seen: dict[str, tuple[ClusterState, str]] = {}
         try:
@@ -234,7 +246,7 @@ class LinkedBed:
         except TimeoutError:
             raise AssertionError(f"not {state}: {seen}") from None
 
-    async def equal(self, *names: str, types: Sequence[str] = TYPES, timeout: float = 30) -> dict[Key, State]:
+    async def equal(self, *names: str, types: Sequence[str] = TYPES, timeout: float = TOLD_WITHIN) -> dict[Key, State]:
         """Waits until apiservers, ledger and client have the same objects in the same states; returns them.
 
         Compared object by object, and by what the objects of each type of each cluster add up to.
@@ -315,7 +327,7 @@ def terms(bed: LinkedBed, cluster: str) -> int:
     return parts.ledger.clusters()[ClusterID(cluster)].term
 
 
-async def eventually(condition: Callable[[], object], *, timeout: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], *, timeout: float = TOLD_WITHIN) -> None:
     """Waits until a condition holds; the loops under test run in real time."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - the state has no event
@@ -334,7 +346,7 @@ async def linked_bed(folder: Path, *names: str, **settings: Any) -> AsyncIterato
 async def recorded(bed: LinkedBed) -> AsyncIterator[Recorder]:
     """A watch of everything that has its present state; its history is checked, and it must not have to start over."""
     async with Recorder(bed.fed, TYPES) as recorder:
-        await asyncio.wait_for(recorder.synced.wait(), 10)
+        await asyncio.wait_for(recorder.synced.wait(), TOLD_WITHIN)
         recorder.events.clear()
         yield recorder
         recorder.check_running()

@@ -13,6 +13,9 @@ CLUSTERS = ("ap-1", "eu-1", "us-1")
 SILENCE = 10.0
 """Seconds after which an aggregator takes a silent agent for gone: two heartbeats, by default."""
 
+LOAD_SECONDS = 8.0
+"""Seconds of a round's load, at least."""
+
 _LONG_PAUSE = 1.3
 """Silences that a long pause has more than a short one."""
 
@@ -104,7 +107,15 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         return f"round {self.number}: {faults}; a late watch at {self.late_watch_at:g} s"
 
 
-def draw(seed: int, rounds: int, *, first: int = 0, silence: float = SILENCE) -> Iterator[Round]:
+def draw(
+    seed: int,
+    rounds: int,
+    *,
+    first: int = 0,
+    silence: float = SILENCE,
+    haste: float = 1.0,
+    clusters: Sequence[str] = CLUSTERS,
+) -> Iterator[Round]:
     """Draws rounds. Each depends on the seed and its number alone, so that one can be repeated without the others.
 
     Args:
@@ -112,16 +123,18 @@ def draw(seed: int, rounds: int, *, first: int = 0, silence: float = SILENCE) ->
         rounds: how many.
         first: number of the first one.
         silence: seconds after which the aggregator takes a silent agent for gone; long pauses are longer.
+        haste: how much faster all else goes on; what is drawn is the same.
+        clusters: those that there are.
     """
     for number in range(first, first + rounds):
-        yield _round(seed, number, silence)
+        yield _round(seed, number, silence, haste, clusters)
 
 
-def _round(seed: int, number: int, silence: float) -> Round:
+def _round(seed: int, number: int, silence: float, haste: float, clusters: Sequence[str]) -> Round:
     source = random.Random(f"{seed} {number}")
-    faults = [_fault(source, silence)]
+    faults = [_fault(source, silence, haste, clusters)]
     if source.random() < _SECOND_FAULT:
-        while (second := _fault(source, silence)).group == faults[0].group:
+        while (second := _fault(source, silence, haste, clusters)).group == faults[0].group:
             pass
         # Half of the pairs at the same moment.
         if source.random() < 0.5:
@@ -132,24 +145,24 @@ def _round(seed: int, number: int, silence: float) -> Round:
         number=number,
         seed=seed,
         faults=tuple(faults),
-        load_seconds=8.0,
-        late_watch_at=round(source.uniform(0, 8), 1),
+        load_seconds=round(LOAD_SECONDS / haste, 1),
+        late_watch_at=round(source.uniform(0, LOAD_SECONDS) / haste, 1),
     )
 
 
-def _fault(source: random.Random, silence: float) -> Fault:
+def _fault(source: random.Random, silence: float, haste: float, clusters: Sequence[str]) -> Fault:
     (role,) = source.choices(tuple(Role), weights=(3, 1, 2, 4, 4))
     (kind,) = source.choices(tuple(Kind), weights=(4, 3, 3, 2 if role is Role.AGENT else 0))
     if role is Role.ETCD and kind is Kind.RESTART:
         role = Role.CONTROL_PLANE  # in order means the apiserver first
-    seconds = source.uniform(0.2, 6)
+    seconds = source.uniform(0.2, 6) / haste
     if kind is Kind.PAUSE and source.random() < 0.4:
         seconds += _LONG_PAUSE * silence
     return Fault(
-        at=round(source.uniform(0.5, 5), 1),
+        at=round(source.uniform(0.5, 5) / haste, 1),
         kind=kind,
         role=role,
-        cluster="" if role is Role.AGGREGATOR else source.choice(CLUSTERS),
+        cluster="" if role is Role.AGGREGATOR else source.choice(clusters),
         seconds=round(seconds, 1),
         until_stale=kind is Kind.SUPERSEDE or (_can_be_told(role, kind) and source.random() < _UNTIL_STALE),
     )

@@ -148,7 +148,7 @@ class Answering:
 
 
 async def watching() -> Vigil:
-    vigil = Vigil(cast(InventoryClient, Answering(answer(anchors()))))
+    vigil = Vigil(cast(InventoryClient, Answering(answer(anchors()))), CLUSTERS)
     await vigil.begin()
     return vigil
 
@@ -178,7 +178,7 @@ async def test_a_vigil_finds_what_is_missing_changed_invented_or_called_complete
 async def test_a_vigil_does_not_begin_with_an_answer_that_is_incomplete_or_empty() -> None:
     for result in (answer(anchors(), complete=False), answer([])):
         with pytest.raises(AssertionError):
-            await Vigil(cast(InventoryClient, Answering(result))).begin()
+            await Vigil(cast(InventoryClient, Answering(result)), CLUSTERS).begin()
 
 
 def test_growth_of_descriptors_and_threads_is_found_and_memory_only_told() -> None:

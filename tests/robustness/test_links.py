@@ -17,6 +17,7 @@ from federator.testing import FakeApiServer
 from federator.testing.fault_proxy import Conditions
 from tests.fixtures import no_proxies, no_system_authorities, no_task_is_left
 from tests.robustness.linked_bed import (
+    TOLD_WITHIN,
     TYPES,
     LinkedBed,
     changes,
@@ -42,7 +43,7 @@ async def test_a_link_that_carries_nothing_makes_its_cluster_stale_and_brings_on
     async with linked_bed(tmp_path, "c0", "c1") as bed:
         lost, other = bed["c0"], bed["c1"]
         for member in (lost, other):
-            fill(member.apiserver, 300)
+            fill(member.apiserver, 100)
         await bed.equal()
         async with recorded(bed) as recorder:
             lists, taken, before = lost.lists(), snapshots(bed, "c0"), deltas(bed, "c0")
@@ -50,13 +51,14 @@ async def test_a_link_that_carries_nothing_makes_its_cluster_stale_and_brings_on
             lost.apiserver.touch("pods", "po-0")
             lost.apiserver.delete("pods", "po-1")
             lost.apiserver.put("pods", "new")
+            await bed.wait_state(ClusterState.STALE, "c0")
             await eventually(lambda: recorder.members.get("c0") is ClusterState.STALE)  # type: ignore[call-overload]
             other.apiserver.put("pods", "elsewhere")
             await eventually(lambda: ("ADDED", "elsewhere") in changes(recorder.events, "c1"))
             answer = await bed.fed.list("pods")
             assert not answer.complete
             assert answer.clusters["c0"].state is ClusterState.STALE  # type: ignore[index]
-            assert sum(item.cluster_id == "c0" for item in answer.items) == 300, "silence deletes nothing"
+            assert sum(item.cluster_id == "c0" for item in answer.items) == 100, "silence deletes nothing"
             assert changes(recorder.events, "c0") == []
             await eventually(lambda: lost.agent.status().session.state is not PusherState.OPEN)
             lost.link.heal()
@@ -72,7 +74,9 @@ async def test_a_link_that_carries_nothing_makes_its_cluster_stale_and_brings_on
         assert lost.lists() == lists, "nothing was listed anew"
         assert snapshots(bed, "c0") == taken
         ends = bed.aggregator.statistics()["ingest"]["session_ends"]
-        assert sum(ends.values()) == terms(bed, "c0") - 1  # type: ignore[attr-defined]
+        # On a very busy machine the other cluster's session may have ended, too.
+        opened = terms(bed, "c0") + terms(bed, "c1")
+        assert sum(ends.values()) == opened - 2  # type: ignore[attr-defined]
         assert set(ends) <= {"broken", "SESSION_FENCED"}  # type: ignore[call-overload]
 
 
@@ -105,20 +109,20 @@ async def test_a_link_that_carries_nothing_one_way_loses_nothing(tmp_path: Path,
 )
 async def test_bad_links_change_nothing_but_the_time_it_takes(tmp_path: Path, conditions: Conditions) -> None:
     """All agents' links at once are slow, lossy and cut everything into crumbs, or break again and again."""
-    names = ("c0", "c1", "c2")
+    names = ("c0", "c1")
     async with LinkedBed(tmp_path, names, ingest=IngestSettings(heartbeat_interval=1.5)) as bed:
         for number, name in enumerate(names):
             bed[name].link.apply(conditions)
             fill(bed[name].apiserver, 20 + number)
         await bed.start_agents()
         async with recorded(bed) as recorder:
-            for round_ in range(15):
+            for round_ in range(8):
                 for number, name in enumerate(names):
                     churn(bed[name].apiserver, random.Random(f"{number} {round_}"))
                 await asyncio.sleep(0.1)
-            await bed.equal(timeout=60)
+            await bed.equal()
             answer = await bed.fed.list(TYPES)
-            await recorder.wait_for({item.key: item.revision for item in answer.items})
+            await recorder.wait_for({item.key: item.revision for item in answer.items}, TOLD_WITHIN)
         totals = sum((Counter(bed[name].link.statistics()) for name in names), Counter())
         assert totals["losses"] if conditions.loss else totals["reset"]
 
@@ -141,13 +145,13 @@ def _there(apiserver: FakeApiServer) -> Sequence[str]:
 
 async def test_links_that_break_all_at_once_are_resumed(tmp_path: Path) -> None:
     """Every agent's connection is reset in the same instant, as a load balancer's restart does it."""
-    names = tuple(f"c{number}" for number in range(8))
+    names = tuple(f"c{number}" for number in range(4))
     async with linked_bed(tmp_path, *names) as bed:
         for name in names:
             fill(bed[name].apiserver, 30)
         await bed.equal()
         lists = {name: bed[name].lists() for name in names}
-        for _ in range(5):
+        for _ in range(3):
             for name in names:
                 bed[name].apiserver.touch("pods", "po-0")
                 bed[name].link.reset_connections()

@@ -22,6 +22,20 @@ def test_each_use_in_a_round_has_a_source_of_its_own_that_is_the_same_again() ->
     assert plan.randomness("traffic eu-1").random() != plan.randomness("traffic us-1").random()
 
 
+def test_a_hasty_plan_has_the_same_faults_sooner_and_only_in_the_clusters_there_are() -> None:
+    for slow, fast in zip(draw(7, 40), draw(7, 40, haste=4), strict=True):
+        whole, hasty = (
+            {(fault.kind, fault.role, fault.cluster, fault.until_stale) for fault in plan.faults}
+            for plan in (slow, fast)
+        )
+        assert whole == hasty
+        assert fast.load_seconds == slow.load_seconds / 4
+        assert fast.late_watch_at <= slow.late_watch_at
+        assert fast.faults[0].at < slow.faults[0].at
+    some = draw(7, 40, clusters=CLUSTERS[:2])
+    assert {fault.cluster for plan in some for fault in plan.faults} == {"", *CLUSTERS[:2]}
+
+
 def test_all_faults_on_all_processes_are_drawn_and_two_never_meet_in_one_process() -> None:
     rounds = list(draw(7, 400))
     faults = [fault for plan in rounds for fault in plan.faults]

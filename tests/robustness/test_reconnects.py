@@ -21,8 +21,8 @@ from tests.robustness.linked_bed import Member, eventually, fill
 __all__ = ["no_proxies", "no_system_authorities"]
 
 CLIENTS, WATCHES_EACH = 25, 20
-PODS = 200
-CHANGES = 30
+PODS = 100
+CHANGES = 10
 """Before the restart, and again while nobody serves."""
 
 ALL_CURRENT_WITHIN = 45.0

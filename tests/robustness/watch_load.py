@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from federator.errors import KubeStatusError, MemberUnreachable
 from federator.testing import manifests
@@ -84,10 +85,10 @@ class WatchLoad:
             for number in range(_LARGE):
                 obj = manifests.config_map(PLACE, f"large-{number}", revision=self._number)
                 obj["data"]["padding"] = "x" * _LARGE_BYTES
-                await self._try("large", client.create(_CONFIG_MAPS, obj))
+                await self._try("large", partial(client.create, _CONFIG_MAPS, obj))
             changes = {"metadata": {"labels": {"change": str(self._number)}}}
-            patches = [client.patch(f"{_CONFIG_MAPS}/large-{number}", changes) for number in range(_LARGE)]
-            await asyncio.gather(*(self._try("large", patch) for patch in patches))
+            large = [f"{_CONFIG_MAPS}/large-{number}" for number in range(_LARGE)]
+            await asyncio.gather(*(self._try("large", partial(client.patch, path, changes)) for path in large))
 
     def statistics(self) -> Mapping[str, int]:
         """Operations by kind; `unreachable` of them found no apiserver, `refused` were refused."""
@@ -99,27 +100,24 @@ class WatchLoad:
         pod = f"{_PODS}/{name}"
         match operation:
             case "create":
-                await self._try(operation, client.create(_PODS, self._pod(name)))
+                await self._try(operation, partial(client.create, _PODS, self._pod(name)))
             case "relabel":
-                await self._try(operation, client.patch(pod, {"metadata": {"labels": self._labels()}}))
+                await self._try(operation, partial(client.patch, pod, {"metadata": {"labels": self._labels()}}))
             case "phase":
                 phase = self._random.choice(_PHASES)
-                await self._try(operation, client.patch(f"{pod}/status", {"status": {"phase": phase}}))
+                await self._try(operation, partial(client.patch, f"{pod}/status", {"status": {"phase": phase}}))
             case "delete":
-                await self._try(operation, client.delete(pod, gracePeriodSeconds="0"))
+                await self._try(operation, partial(client.delete, pod, gracePeriodSeconds="0"))
             case "burst":
                 self._number += 1
-                made = [
-                    client.create(_CONFIG_MAPS, self._burst_map(f"burst-{self._number}-{each}"))
-                    for each in range(_BURST)
-                ]
-                await asyncio.gather(*(self._try(operation, each) for each in made))
+                made = [self._burst_map(f"burst-{self._number}-{each}") for each in range(_BURST)]
+                await asyncio.gather(*(self._try(operation, partial(client.create, _CONFIG_MAPS, one)) for one in made))
             case "sweep":
-                await self._try(operation, client.delete(_CONFIG_MAPS, labelSelector="burst"))
+                await self._try(operation, partial(client.delete, _CONFIG_MAPS, labelSelector="burst"))
 
-    async def _try(self, operation: str, call: Awaitable[Json]) -> None:
+    async def _try(self, operation: str, call: Callable[[], Awaitable[Json]]) -> None:
         try:
-            await call
+            await call()
         except (MemberUnreachable, TimeoutError):
             self._done["unreachable"] += 1
             await asyncio.sleep(_PAUSE)

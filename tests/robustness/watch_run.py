@@ -23,13 +23,14 @@ from federator.api.cluster import ClusterState
 from federator.client import Event, EventType, InventoryClient
 from federator.errors import AggregatorUnreachable, FederatorError
 from federator.observability.logs import configure_logging
+from federator.testing.testbed import Testbed
 from tests.integration.federation.truth import all_types, assert_equal
 from tests.robustness.federated_bed import FederatedBed, SpecialFederation
 from tests.robustness.inflict import inflict
 from tests.robustness.plan import CLUSTERS, Fault, Kind, Role, Round
 from tests.robustness.report_file import write_report
 from tests.robustness.vigil import Vigil
-from tests.robustness.watch_checks.aggregator_process import JOURNAL
+from tests.robustness.watch_checks.aggregator_process import FLOOR, JOURNAL
 from tests.robustness.watch_checks.asked import everything
 from tests.robustness.watch_checks.checks import CHECKS, broken_by
 from tests.robustness.watch_checks.clients import CLIENTS
@@ -43,10 +44,13 @@ RATE = 8.0
 """Operations per second in each cluster of each of the two loads, at most."""
 
 HISTORY = 12.0
-"""Seconds of history: the reference's own client has to be back within them when the aggregator was away."""
+"""Seconds of history: some clients are away for longer."""
+
+GRACE = 6.0
+"""Seconds after its start in which the aggregator forgets nothing: most clients are to find what they missed."""
 
 HEARTBEAT = 1.0
-"""Seconds. An agent that is frozen is told to be gone after two, so that a run has time for more."""
+"""Seconds, however hasty a run is. An agent that is frozen is told to be gone after two."""
 
 RING_ENTRIES = 48
 """Entries that watches find in memory: a burst or two, so that they fall back on the ledger all the time."""
@@ -54,17 +58,14 @@ RING_ENTRIES = 48
 CONVERGED_WITHIN = 120.0
 """Seconds."""
 
-_AGGREGATOR_OPTIONS = (
-    f"--history={HISTORY:g}",
-    "--compaction-interval=0.5",
-    f"--heartbeat-interval={HEARTBEAT:g}",
-    f"--ring-entries={RING_ENTRIES}",
-)
+_FLOOR_EVERY = 0.1
+"""Seconds between two looks at how far the reference is."""
+
 _PROBE_EVERY = 1.0
 """Seconds between two watches from a cursor of the past, during the run."""
 
-_REPLAYS = 40
-"""Watches from a cursor of the past, at the end."""
+_REPLAYS_EVERY, _MOST_REPLAYS = 0.45, 40
+"""Watches from a cursor of the past, at the end: one for so many seconds of the run, up to so many."""
 
 _LARGE_AT = (0.2, 0.6)
 """Parts of the run after which large objects change."""
@@ -75,21 +76,49 @@ Tell = Callable[[str], None]
 class ForgetfulFederation(SpecialFederation):
     """A federation whose aggregator forgets early and keeps a journal."""
 
-    module = "tests.robustness.watch_checks.aggregator_process"
+    aggregator_module = "tests.robustness.watch_checks.aggregator_process"
 
     @property
     def journal(self) -> Path:
         """What its ledger did."""
         return self.folder / "state" / JOURNAL
 
+    @property
+    def floor(self) -> Path:
+        """Where its ledger is told how far the reference is."""
+        return self.folder / "state" / FLOOR
+
+
+class HastyForgetfulFederation(ForgetfulFederation):
+    """One whose agents soon try again."""
+
+    agent_module = "tests.robustness.hasty"
+
 
 class WatchBed(FederatedBed):
-    """The bed of the fault runs with a forgetful aggregator."""
+    """The bed of the fault runs with a forgetful aggregator.
+
+    Attributes:
+        haste: how much faster than written down here history passes, faults follow, clients come and go.
+    """
 
     federation: ForgetfulFederation
 
-    def __init__(self) -> None:
-        super().__init__(ForgetfulFederation, aggregator_arguments=_AGGREGATOR_OPTIONS)
+    def __init__(self, *, haste: float = 1.0, clusters: Sequence[str] = CLUSTERS, bed: Testbed | None = None) -> None:
+        """Describes it; `clusters` and `bed` are the base class's."""
+        self.haste = haste
+        super().__init__(
+            ForgetfulFederation if haste == 1 else HastyForgetfulFederation,
+            clusters=clusters,
+            bed=bed,
+            aggregator_arguments=(
+                f"--history={HISTORY / haste:g}",
+                f"--grace={GRACE / haste:g}",
+                f"--compaction-interval={0.5 / haste:g}",
+                f"--heartbeat-interval={HEARTBEAT:g}",
+                f"--ring-entries={RING_ENTRIES}",
+            ),
+        )
 
     async def start(self) -> None:
         """As the base class says."""
@@ -141,7 +170,7 @@ class WatchReport(msgspec.Struct):
 
     Attributes:
         seed: of the run.
-        seconds: of load and faults that were asked for.
+        seconds: of load and faults that were asked for, of which a hasty run takes a part only.
         faults: what was done, in words.
         traffic: operations of the loads by kind, over all clusters.
         clients: what each saw, by name.
@@ -178,7 +207,7 @@ class WatchReport(msgspec.Struct):
     repeat: str = ""
 
 
-def draw_faults(seed: int, seconds: float) -> list[Fault]:
+def draw_faults(seed: int, seconds: float, *, haste: float = 1.0, clusters: Sequence[str] = CLUSTERS) -> list[Fault]:
     """Draws the faults of a run, one after another.
 
     In every run the aggregator is restarted and killed and an agent is superseded; a long one has more of the kind.
@@ -201,11 +230,11 @@ def draw_faults(seed: int, seconds: float) -> list[Fault]:
     number = max(len(first), round(seconds / 10))
     return [
         Fault(
-            at=round(source.uniform(1, 4), 1),
+            at=round(source.uniform(1, 4) / haste, 1),
             kind=kind,
             role=role,
-            cluster="" if role is Role.AGGREGATOR else source.choice(CLUSTERS),
-            seconds=round(source.uniform(0.2, 2), 1),
+            cluster="" if role is Role.AGGREGATOR else source.choice(clusters),
+            seconds=round(source.uniform(0.2, 2) / haste, 1),
             until_stale=kind is Kind.SUPERSEDE,
         )
         for kind, role in [*first, *(source.choice(others) for _ in range(number))][:number]
@@ -228,11 +257,15 @@ class WatchRun:
         self._tell = tell
         self._loads = [WatchLoad(plane, self._source(f"load {plane.name}")) for plane in subject.bed]
         plan = Round(number=0, seed=report.seed, faults=(), load_seconds=report.seconds, late_watch_at=0)
-        self._traffic = [subject.traffic(cluster, plan) for cluster in CLUSTERS]
+        self._traffic = [subject.traffic(cluster, plan) for cluster in subject.clusters]
         self._recorders = [
-            WatchRecorder(subject.federation.address, asked.name, asked, manner, self._source(asked.name))
+            WatchRecorder(
+                subject.federation.address, asked.name, asked, manner.hastened(subject.haste), self._source(asked.name)
+            )
             for asked, manner in CLIENTS
         ]
+        self._seconds = report.seconds / subject.haste
+        self._replays_wanted = min(round(self._seconds / _REPLAYS_EVERY), _MOST_REPLAYS)
         self._probes: list[History] = []
         self._replays: list[History] = []
 
@@ -245,6 +278,7 @@ class WatchRun:
             )
             async with asyncio.TaskGroup() as watching:
                 tasks = [watching.create_task(whole.run(), name="reference")]
+                tasks.append(watching.create_task(self._tell_floor(whole), name="floor"))
                 await whole.reached(0)
                 tasks += [watching.create_task(each.run(), name=each.history.client) for each in self._recorders]
                 await self._disturb(fed, whole)
@@ -260,6 +294,15 @@ class WatchRun:
                     task.cancel()
         self._check(whole.history, lists)
 
+    async def _tell_floor(self, whole: WatchRecorder) -> None:
+        """Keeps the aggregator from forgetting what the reference has not seen."""
+        file = self._subject.federation.floor
+        while True:
+            new = file.with_suffix(".new")
+            new.write_text(str(max(whole.after, 0)))
+            new.rename(file)
+            await asyncio.sleep(_FLOOR_EVERY)
+
     async def _disturb(self, fed: InventoryClient, whole: WatchRecorder) -> None:
         """Loads, faults and probes, for the seconds of the run and until the last fault is over."""
         async with asyncio.TaskGroup() as tasks:
@@ -267,8 +310,11 @@ class WatchRun:
             running += [tasks.create_task(load.run(RATE), name="traffic") for load in self._traffic]
             running.append(tasks.create_task(self._enlarge(), name="large objects"))
             running.append(tasks.create_task(self._probe(whole), name="probes"))
-            lasts = tasks.create_task(asyncio.sleep(self._report.seconds), name="load lasts")
-            for fault in draw_faults(self._report.seed, self._report.seconds):
+            lasts = tasks.create_task(asyncio.sleep(self._seconds), name="load lasts")
+            subject = self._subject
+            for fault in draw_faults(
+                self._report.seed, self._report.seconds, haste=subject.haste, clusters=subject.clusters
+            ):
                 self._report.faults.append(str(fault))
                 await asyncio.sleep(fault.at)
                 await self._inflict(fault, fed)
@@ -280,7 +326,7 @@ class WatchRun:
         self._tell("  load ends, everything runs")
 
     async def _inflict(self, fault: Fault, fed: InventoryClient) -> None:
-        vigil = Vigil(fed)
+        vigil = Vigil(fed, self._subject.clusters)
 
         async def lasting() -> None:
             if fault.until_stale:
@@ -299,7 +345,7 @@ class WatchRun:
     async def _enlarge(self) -> None:
         done = 0.0
         for part, load in zip(_LARGE_AT, self._loads, strict=False):
-            await asyncio.sleep((part - done) * self._report.seconds)
+            await asyncio.sleep((part - done) * self._seconds)
             await load.enlarge()
             done = part
 
@@ -308,7 +354,7 @@ class WatchRun:
         source = self._source("probes")
         async with asyncio.TaskGroup() as probes:
             while True:
-                await asyncio.sleep(_PROBE_EVERY)
+                await asyncio.sleep(_PROBE_EVERY / self._subject.haste)
                 recorder = source.choice(self._recorders)
                 places = _places(recorder.history)
                 if not places:
@@ -325,14 +371,14 @@ class WatchRun:
         source = self._source("replays")
         edge = compacted(self._subject.federation.journal)
         async with asyncio.TaskGroup() as replays:
-            for number in range(_REPLAYS):
+            for number in range(self._replays_wanted):
                 history = source.choice(self._recorders).history
                 places = _places(history)
                 # Most of them inside the history, of which little is left.
                 kept = [event for event in places if event.revision >= edge]
                 chosen = source.choice(kept if kept and number % 4 else places)
                 replays.create_task(self._replay_one(history, chosen, revision, self._replays), name="replay")
-        self._tell(f"  {_REPLAYS} replays")
+        self._tell(f"  {self._replays_wanted} replays")
 
     async def _replay_one(self, history: History, chosen: Event, up_to: int, into: list[History]) -> None:
         manner = Manner(bookmarks=1, previous=up_to % 2 == 0)
@@ -348,7 +394,9 @@ class WatchRun:
     async def _come_to_rest(self, fed: InventoryClient, types: list[str]) -> int:
         """Waits until all clusters are LIVE and all is as the apiservers list it; returns the revision."""
         await self._subject.federation.wait_state(ClusterState.LIVE, timeout=CONVERGED_WITHIN)
-        self._report.objects = await assert_equal(self._subject.bed, fed, CLUSTERS, timeout=CONVERGED_WITHIN)
+        self._report.objects = await assert_equal(
+            self._subject.bed, fed, self._subject.clusters, timeout=CONVERGED_WITHIN
+        )
         return (await fed.list(types, timeout=60)).revision
 
     async def _listed(self, fed: InventoryClient, history: History) -> list[str]:

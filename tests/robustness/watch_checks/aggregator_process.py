@@ -11,9 +11,10 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from federator.aggregator.aggregator import Aggregator
@@ -38,9 +39,9 @@ from tests.robustness.watch_checks.journal import (
 JOURNAL = "journal.jsonl"
 """File in the state directory."""
 
-GRACE = 6.0
-"""Seconds after a start in which nothing is forgotten, however long the start took: whoever is the reference has to be
-back before what it missed is gone."""
+FLOOR = "floor"
+"""File in the state directory: the revision up to which the client is that is the reference. What it has not seen is
+not forgotten, however long anything takes."""
 
 
 class JournalledLedger(LmdbLedger):
@@ -48,12 +49,18 @@ class JournalledLedger(LmdbLedger):
 
     A commit's line is written as it is told, so after it is durable. What a process that was killed had made durable
     and not told is found by the next one, as it opens.
+
+    Attributes:
+        grace: seconds after a start in which nothing is forgotten, so that clients find what they missed.
     """
+
+    grace: ClassVar[float] = 0.0
 
     _journal: Journal
     _process: int
     _asked: int
     _forgets_from: float
+    _reference: Path
 
     @classmethod
     def open(cls, path: Path, **options: Any) -> JournalledLedger:
@@ -62,7 +69,8 @@ class JournalledLedger(LmdbLedger):
         assert isinstance(ledger, cls)
         before = list(lines(path / JOURNAL))
         ledger._asked = 0
-        ledger._forgets_from = time.monotonic() + GRACE
+        ledger._forgets_from = time.monotonic() + cls.grace
+        ledger._reference = path / FLOOR
         ledger._process = 1 + sum(isinstance(line, Started) for line in before)
         ledger._journal = Journal(path / JOURNAL)
         ledger._journal.add(Started(ledger._process))
@@ -100,8 +108,12 @@ class JournalledLedger(LmdbLedger):
         return commit
 
     async def compact(self, revision: int) -> int:
-        """As the seam says, but for the time after the start."""
+        """As the seam says, but for the time after the start, and for what the reference has not seen."""
         if time.monotonic() < self._forgets_from:
+            return 0
+        with suppress(FileNotFoundError, ValueError):
+            revision = min(revision, int(self._reference.read_text()))
+        if revision <= self.oldest_revision:
             return 0
         self._journal.add(Compacting(revision, time.monotonic(), is_done=False))
         dropped = await super().compact(revision)
@@ -133,10 +145,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--state-directory", type=Path, required=True)
     parser.add_argument("--history", type=float, required=True, help="seconds")
     parser.add_argument("--compaction-interval", type=float, required=True, help="seconds")
+    parser.add_argument("--grace", type=float, required=True, help="seconds after its start without compaction")
     parser.add_argument("--heartbeat-interval", type=float, required=True, help="seconds")
     parser.add_argument("--ring-entries", type=int, required=True, help="entries that watches find in memory")
     given = parser.parse_args(arguments)
     configure_logging("info", "json")
+    JournalledLedger.grace = given.grace
     settings = AggregatorSettings(
         listen=given.listen,
         ingest_listen=given.ingest_listen,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +33,7 @@ class State(NamedTuple):
     @classmethod
     def of(cls, obj: InventoryObject) -> State:
         """Decodes an object as it came. Cluster and type are those of the message, all else is the body's."""
-        body: Mapping[str, Any] = msgspec.json.decode(obj.body)
+        body = _decoded(obj.body)
         meta = body.get("metadata") or {}
         resource = f"{obj.resource}.{obj.group}" if obj.group else obj.resource
         namespace, name = meta.get("namespace") or "", meta.get("name") or ""
@@ -44,6 +45,13 @@ class State(NamedTuple):
         for part in path.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
         return "" if found is None else str(found)
+
+
+@lru_cache(maxsize=8192)
+def _decoded(body: bytes) -> Mapping[str, Any]:
+    """Once for all clients that were sent the same."""
+    decoded: Mapping[str, Any] = msgspec.json.decode(body)
+    return decoded
 
 
 Means = Callable[[State], bool]

@@ -146,7 +146,7 @@ CLIENTS: tuple[tuple[Asked, Manner], ...] = (
             "clusters by a glob",
             ",".join(_ALL),
             types=_ALL,
-            clusters=("?u-*,us-1", lambda c: fnmatchcase(c, "?u-*") or c == "us-1"),
+            clusters=("?s-*,eu-1", lambda c: fnmatchcase(c, "?s-*") or c == "eu-1"),
         ),
         Manner(cut_after=2, tears=True, bookmarks=1),
     ),

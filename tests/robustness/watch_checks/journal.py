@@ -75,6 +75,8 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 Line = Committed | Appended | Opened | Compacting | Started
 
+_decoder = msgspec.json.Decoder(Line)
+
 
 class Journal:
     """A file that a process adds lines to, and that survives its end, however that comes."""
@@ -96,13 +98,14 @@ class Journal:
         os.close(self._descriptor)
 
 
-def lines(file: Path) -> Iterator[Line]:
-    """The lines of a journal; one that is being written is left out."""
+def lines(file: Path, kind: type[Line] | None = None) -> Iterator[Line]:
+    """The lines of a journal, of one kind or all; one that is being written is left out."""
     if not file.exists():
         return
+    mark = b"" if kind is None else f'"{kind.__name__}"'.encode()  # most are of another kind, and need no decoding
     for line in file.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            yield msgspec.json.decode(line, type=Line)
+        if line.endswith(b"\n") and mark in line:
+            yield _decoder.decode(line)
 
 
 def ledger_record(file: Path) -> LedgerRecord:
@@ -134,4 +137,5 @@ def ledger_record(file: Path) -> LedgerRecord:
 
 def compacted(file: Path) -> int:
     """Revision up to which history is known to be forgotten."""
-    return max((line.revision for line in lines(file) if isinstance(line, Compacting) and line.is_done), default=0)
+    done = (line for line in lines(file, Compacting) if isinstance(line, Compacting) and line.is_done)
+    return max((line.revision for line in done), default=0)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +67,11 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
     away: float = _RETRY
     previous: bool = False
 
+    def hastened(self, haste: float) -> Manner:
+        """The same, so many times faster."""
+        times = {name: getattr(self, name) / haste for name in ("late", "bookmarks", "pace", "cut_after", "away")}
+        return msgspec.structs.replace(self, **times)
+
 
 class WatchRecorder:
     """One client. It resumes where it was cut, and starts over where it is told to, as a client should.
@@ -73,6 +79,7 @@ class WatchRecorder:
     Attributes:
         history: what it has seen; a part begins whenever it starts over.
         cursor: its last one; empty for none.
+        after: the revision that it stands for; PRESENT for none.
     """
 
     def __init__(self, address: str, name: str, asked: Asked, manner: Manner, source: random.Random) -> None:
@@ -90,8 +97,8 @@ class WatchRecorder:
         self._random = source
         self._marked = asyncio.Condition()
         self._mark = PRESENT  # revision of the newest mark since it began
-        self._is_settled = False
-        self._after = PRESENT
+        self._settled = asyncio.Event()
+        self.after = PRESENT
         self.cursor = b""
         self.history = History(name, asked)
 
@@ -106,8 +113,8 @@ class WatchRecorder:
             await self._begin(stub)
             while True:
                 await self._call(stub)
-                away = _RETRY if self._is_settled else self._manner.away
-                await asyncio.sleep(self._random.uniform(0.5, 1.5) * away)
+                away = _RETRY if self._settled.is_set() else self._manner.away
+                await self._rest(self._random.uniform(0.5, 1.5) * away)
 
     async def replay(self, cursor: bytes, after: int, up_to: int) -> History:
         """Watches once, from a cursor until a mark says that nothing up to a revision is left; never resumes.
@@ -122,7 +129,7 @@ class WatchRecorder:
         Raises:
             FederatorError: as `run`.
         """
-        self.cursor, self._after = cursor, after
+        self.cursor, self.after = cursor, after
         self._start_over()
         async with self._channel() as channel:
             stub = inventory_pb2_grpc.InventoryServiceStub(channel)
@@ -133,13 +140,21 @@ class WatchRecorder:
                 await asyncio.sleep(_RETRY)
 
     def settle(self) -> None:
-        """From now on it reads without pauses, and does not go away by itself."""
-        self._is_settled = True
+        """From now on it reads without pauses, and does not go away by itself; if it is away, it comes back."""
+        self._settled.set()
 
     async def reached(self, revision: int) -> None:
         """Waits until a mark says that everything up to a revision has come."""
         async with self._marked:
             await self._marked.wait_for(lambda: self._mark >= revision)
+
+    async def _rest(self, seconds: float) -> None:
+        if self._settled.is_set() or not seconds:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._settled.wait()
 
     def _channel(self) -> grpc.aio.Channel:
         options = _OPTIONS + (_NARROW if self._manner.pace else ())
@@ -156,7 +171,7 @@ class WatchRecorder:
             try:
                 async for page in stub.List(request):
                     listed += map(InventoryObject.from_message, page.objects)
-                    self.cursor, self._after = page.summary.cursor, page.summary.revision
+                    self.cursor, self.after = page.summary.cursor, page.summary.revision
             except grpc.aio.AioRpcError as error:
                 self._mendable(error)
             if self.cursor:
@@ -174,10 +189,10 @@ class WatchRecorder:
         )
         if not self.cursor and self.history.parts[-1].calls:
             self._start_over()  # the present state did not come whole
-        record = Call(self._after, with_previous=self._manner.previous, opened_at=time.monotonic())
+        record = Call(self.after, with_previous=self._manner.previous, opened_at=time.monotonic())
         self.history.parts[-1].calls.append(record)
         lasts = None
-        if self._manner.cut_after and not self._is_settled:
+        if self._manner.cut_after and not self._settled.is_set():
             lasts = self._random.expovariate(1 / self._manner.cut_after)
         leaves_at = None if lasts is None else record.opened_at + lasts
         call = stub.Watch(request)
@@ -189,8 +204,8 @@ class WatchRecorder:
                         return
                     if up_to is not None and self._mark >= up_to:
                         return
-                    if not self._is_settled:
-                        await asyncio.sleep(self._manner.pace)
+                    if not self._settled.is_set():
+                        await self._rest(self._manner.pace)
         except TimeoutError:
             return
         except grpc.aio.AioRpcError as error:
@@ -198,7 +213,7 @@ class WatchRecorder:
             record.end = failure.reason
             if isinstance(failure, CursorExpired):
                 record.refused = failure.revision, failure.oldest
-                self.cursor, self._after = b"", PRESENT
+                self.cursor, self.after = b"", PRESENT
                 if up_to is None:
                     self._start_over()
         finally:
@@ -214,14 +229,14 @@ class WatchRecorder:
             for event in response.events
             if event.HasField("previous")
         }
-        if self._manner.tears and not self._is_settled and leaves_at is not None and time.monotonic() > leaves_at:
+        if self._manner.tears and not self._settled.is_set() and leaves_at is not None and time.monotonic() > leaves_at:
             inner = [number for number, event in enumerate(message.events[:-1], 1) if event.cursor]
             if inner:
                 message.taken = self._random.choice(inner)
         record.messages.append(message)
         for event in message.events[: message.taken]:
             if event.cursor:
-                self.cursor, self._after = event.cursor, event.revision
+                self.cursor, self.after = event.cursor, event.revision
             if event.type in MARKS:
                 self._mark = event.revision
         if any(event.type in MARKS for event in message.events):

@@ -120,6 +120,7 @@ class Reference:
         self._initial = {obj.key: obj for obj in part.initial or ()}
         self._states: dict[tuple[ObjectKey, int], State] = {}
         self._expected: dict[Asked, list[Expected]] = {}
+        self._begins: dict[Asked, dict[ObjectKey, InventoryObject]] = {}
         self.changes: list[Change] = []
         self.faults: list[str] = []
         present = dict(self._initial)
@@ -176,7 +177,11 @@ class Reference:
             AssertionError: nobody knows, since it is before the beginning.
         """
         assert revision >= self.begin, f"{revision} is before {self.begin}, with which the reference begins"
-        held = {key: obj for key, obj in self._initial.items() if self._means(asked, obj)}
+        begin = self._begins.get(asked)
+        if begin is None:
+            begin = {key: obj for key, obj in self._initial.items() if self._means(asked, obj)}
+            self._begins[asked] = begin
+        held = dict(begin)
         for each in self.expected(asked, self.begin, revision):
             if each.object is not None:
                 if each.type is EventType.DELETED:
