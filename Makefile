@@ -102,8 +102,9 @@ AGGREGATOR_KILLS ?= 50
 EMPTY_EVERY ?= 10
 
 .PHONY: torture
-torture: testbed ## Property tests, kills, power cuts, fault runs, long: SEED=1 ROUNDS=10, reports in build/
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m hypothesis -p no:cacheprovider --timeout=1800 tests/unit tests/contract
+torture: testbed ## Property tests and cases at full size, kills, power cuts, fault runs, long: SEED=1 ROUNDS=10, reports in build/
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m "hypothesis or scaled" -p no:cacheprovider --timeout=1800 \
+		tests/unit tests/contract tests/conformance tests/robustness
 	$(BIN)/python -m tests.robustness.ledger_torture --mode kill --kills $(KILLS) --seed $(SEED) --report build/ledger-torture.json
 	$(BIN)/python -m tests.robustness.ledger_torture --mode unsynced --kills $(UNSYNCED) --seed $(SEED) --report build/ledger-unsynced.json
 	$(BIN)/python -m tests.robustness.aggregator_torture --kills $(AGGREGATOR_KILLS) --empty-every $(EMPTY_EVERY) --seed $(SEED) --report build/aggregator-torture.json

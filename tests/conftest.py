@@ -79,7 +79,6 @@ _ON_CONTROL_PLANES = (
     "tests/integration/federation/test_secrets.py",
     "tests/integration/federation/test_tls.py",
     "tests/robustness/test_fault_run.py",
-    "tests/robustness/test_watch_checks.py",
     "tests/robustness/differential/test_differential.py",
     "tests/integration/deploy",
     _SESSION,

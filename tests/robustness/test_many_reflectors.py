@@ -26,11 +26,12 @@ from tests.bench.load_process import LoadProcess
 from tests.bench.member_load import allow_many_files
 from tests.fixtures import logs, no_proxies, no_system_authorities, no_task_is_left
 from tests.robustness.many_members import cluster_name, kubeconfig_of, numbered_type, object_name
+from tests.scale import scale, scaled
 
 __all__ = ["logs", "no_proxies", "no_system_authorities", "no_task_is_left"]
 
-CLUSTERS = 20
-TYPES = 10
+CLUSTERS = scale(50, quick=20)
+TYPES = scale(20, quick=10)
 REFLECTORS = CLUSTERS * TYPES
 
 MORE_BLOCKS = REFLECTORS // 2
@@ -38,7 +39,7 @@ MORE_BLOCKS = REFLECTORS // 2
 counted by Python's allocator, strings and all, so nothing small can be missed; it is never the same number, since
 interpreter and libraries keep a few of what they used last."""
 
-MORE_RESIDENT = 2.0
+MORE_RESIDENT = REFLECTORS / 100
 """MB by which the third round may leave more than the second. What is no Python object, e.g. buffers of TLS and of
 sockets, shows only here; so do pages that are given back in part, and not always the same ones. 10 KB a reflector."""
 
@@ -108,6 +109,7 @@ async def start_and_stop(members: LoadProcess, folder: Path) -> Usage:
     return running
 
 
+@scaled
 @pytest.mark.timeout(400)
 async def test_bug37_many_reflectors_on_many_clusters_leave_nothing(members: LoadProcess, tmp_path: Path) -> None:
     # Credentials are read in threads; the loop keeps those until it is closed.

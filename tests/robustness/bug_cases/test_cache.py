@@ -22,6 +22,7 @@ from federator.kube import MemberClient, ResourceListWatch
 from federator.testing import FakeApiServer
 from tests.robustness.bug_cases.follower import CONFIG_MAPS, Follower, both_ways, truth, until
 from tests.robustness.linked_bed import LinkedBed, eventually, recorded
+from tests.scale import scale, scaled
 from tests.unit.cache.doubles import FakeSource, pod
 
 looptime = pytest.mark.looptime
@@ -238,7 +239,7 @@ async def test_bug34_a_handler_that_raises_on_something_initial_still_syncs(
 # ------------------------------------------------------------------------------------------- 35: slower than what comes
 
 
-KEYS, ROUNDS = 1_000, 15
+KEYS, ROUNDS = 1_000, scale(100, quick=15)
 
 
 class Told:
@@ -280,6 +281,7 @@ class Told:
         return asyncio.sleep(self._seconds) if self._seconds else None
 
 
+@scaled
 @looptime
 async def test_bug35_a_handler_that_cannot_keep_up_costs_bounded_memory_and_nobody_else() -> None:
     """Each of 1,000 objects changes every second, for a handler that needs a second for one.

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from federator.agent.agent import AgentPhase
+from federator.aggregator.ingest.settings import IngestSettings
 from federator.api.cluster import ClusterState, TypeState
 from federator.client import EventType
 from federator.testing import faults
 from tests.robustness.linked_bed import TYPES, LinkedBed, changes, eventually, fill, recorded
+from tests.scale import scale, scaled
 
 pytestmark = pytest.mark.timeout(120)
 
-MANY = 10
-DARK = ("c00", "c04", "c09")
+MANY = scale(50, quick=10)
+DARK = ("c00", "c04", f"c{MANY - 1:02}")
 """The first, the last, and one in between: whoever went through all in order would be kept by one of them."""
 
 
@@ -65,13 +67,14 @@ async def test_bug41_a_cluster_that_recovers_comes_on_watches_opened_meanwhile_a
             await bed.equal()
 
 
+@scaled
 async def test_bug42_clusters_out_of_reach_keep_nobody_waiting_and_are_named(tmp_path: Path) -> None:
-    """Three of ten links carry nothing from before the aggregator starts: it serves the others, and names these."""
+    """Three of many links carry nothing from before the aggregator starts: it serves the others, and names these."""
     names = tuple(f"c{number:02}" for number in range(MANY))
-    async with LinkedBed(tmp_path, names) as bed:
+    async with LinkedBed(tmp_path, names, ingest=IngestSettings(heartbeat_interval=MANY / 16)) as bed:
         for name in names:
             fill(bed[name].apiserver, 3)
-        await bed.start_agents(resources=("pods",), welcome_timeout=0.5)
+        await bed.start_agents(resources=("pods",), welcome_timeout=MANY / 25)
         await bed.stop_aggregator()
         for name in DARK:
             bed[name].link.black_hole()

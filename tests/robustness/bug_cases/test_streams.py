@@ -19,11 +19,15 @@ from federator.v1 import inventory_pb2, inventory_pb2_grpc
 from tests.integration.push import harness
 from tests.integration.push.harness import Aggregator, agent_settings, eventually, running_agent
 from tests.robustness.linked_bed import LinkedBed, fill, recorded, terms
+from tests.scale import scale, scaled
 from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 
 INTERVAL = "grpc.http2.min_ping_interval_without_data_ms"
 SCALED_MS = 100
 """In place of 5 s."""
+
+LARGE = scale(200, quick=24)
+"""MB of a snapshot."""
 
 PINGS = 8
 """More than twice as many as gRPC puts up with where they come too often: two, and ends the connection at the next."""
@@ -109,17 +113,18 @@ def noise(seed: int, size: int) -> str:
     return base64.b64encode(random.Random(seed).randbytes(size * 3 // 4)).decode()
 
 
-async def test_bug52_a_snapshot_of_24_mb_passes_a_server_that_takes_messages_of_4_mb(
+@scaled
+async def test_bug52_a_large_snapshot_passes_a_server_that_takes_messages_of_4_mb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A snapshot is larger than any message may be, and than the agent's window; it goes in frames, within that."""
     monkeypatch.setattr(harness, "SERVER_OPTIONS", [("grpc.max_receive_message_length", DEFAULT_LIMIT)])
     cluster = ScriptedCluster(PODS)
-    for number in range(24):
+    for number in range(LARGE):
         cluster.put(PODS, f"p{number}", noise=noise(number, MIB))
     aggregator = Aggregator(f"unix:{tmp_path}/i.sock", IngestSettings(heartbeat_interval=2.0))
     async with aggregator.running(), running_agent(cluster, agent_settings("c0", aggregator.address)) as agent:
-        await eventually(lambda: aggregator.holds("c0", cluster), timeout=30)
+        await eventually(lambda: aggregator.holds("c0", cluster), timeout=30 + LARGE)
         await eventually(lambda: aggregator.servicer.statistics()["snapshots"] == {("c0", "completed"): 1})
         assert aggregator.servicer.statistics()["session_ends"] == {}
         received = aggregator.servicer.statistics()["bytes"]

@@ -46,6 +46,7 @@ from tests.robustness.bug_cases.follower import (
     until,
     version_of,
 )
+from tests.scale import scale, scaled
 
 pytestmark = pytest.mark.looptime
 
@@ -377,10 +378,11 @@ async def test_bug07_all_ends_of_a_stream_are_alike(
 
 # ------------------------------------------------------------------------------------ 9: a control plane that restarts
 
-REFLECTORS = 25
+REFLECTORS = scale(50, quick=25)
 RETRY_AFTER = 5
 
 
+@scaled
 @both_ways
 async def test_bug09_a_rolling_restart_makes_no_storm(
     server: FakeApiServer, client: MemberClient, *, use_watch_list: bool

@@ -280,7 +280,7 @@ async def test_cancelling_the_reader_cancels_the_call(client: InventoryClient, i
 async def test_a_timeout_ends_the_watch_without_an_error(client: InventoryClient, inventory: ScriptedInventory) -> None:
     inventory.watches = [[event(EventType.INITIAL_END, cursor=b"c1")]]
     async with asyncio.timeout(5):
-        taken = [one async for one in client.watch("pods", timeout=0.1)]
+        taken = [one async for one in client.watch("pods", timeout=0.5)]
     assert told(taken) == ["INITIAL_END"]
 
 
