@@ -77,7 +77,6 @@ _SESSION = "control planes of the session"
 _ON_CONTROL_PLANES = (
     "tests/integration/federation",
     "tests/integration/federation/test_secrets.py",
-    "tests/integration/federation/test_tls.py",
     "tests/robustness/test_fault_run.py",
     "tests/robustness/differential/test_differential.py",
     "tests/integration/deploy",

@@ -266,7 +266,13 @@ class ControlPlane:
         arguments = [str(program), *programs.arguments(name, settings)]
         launch = self._grounded.group.launch
         await _to_the_end(
-            lambda: launch(name, arguments, log=self.folder / f"{name}.log", folder=self.folder),
+            lambda: launch(
+                name,
+                arguments,
+                log=self.folder / f"{name}.log",
+                folder=self.folder,
+                environment=programs.environment(),
+            ),
             lambda process: self._processes.update({name: process}),
         )
 

@@ -1,7 +1,8 @@
-"""The command lines of a control plane's programs. All paths are relative to the control plane's folder."""
+"""How a control plane's programs are called. All paths are relative to the control plane's folder."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +56,12 @@ def arguments(name: str, settings: Settings) -> list[str]:
             return _kwok(settings)
         case _:
             raise InvalidInput("program", name, "a program of a control plane")
+
+
+def environment() -> dict[str, str]:
+    """Environment of every program: that of this process, with fewer garbage collections unless it says how many."""
+    # With Go's default of 100, a fifth of what an apiserver needs for its start goes into collections of a small heap.
+    return {"GOGC": "400", **os.environ}
 
 
 def fake_node(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,7 @@ from federator.testing.testbed import Testbed
 
 __all__ = [
     "control_plane_factory",
+    "expendable_cluster",
     "fake_api_server",
     "living_cluster",
     "pytest_collection_finish",
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_EXPENDABLE = pytest.StashKey[ControlPlane]()
 
 _numbers = itertools.count(1)
 
@@ -63,7 +67,7 @@ def three_clusters() -> Iterator[Testbed]:
     """Three control planes without workload controllers, "eu-1", "us-1" and "ap-1", shared by the session.
 
     Tests keep apart by namespaces (`shared_namespace`) and leave the processes alone; to kill or pause a control plane
-    take one from `control_plane_factory`.
+    take `expendable_cluster`.
     """
     bed = Testbed(("eu-1", "us-1", "ap-1"))
     try:
@@ -93,6 +97,23 @@ def shared_namespace(three_clusters: Testbed) -> str:
 
 
 @pytest.fixture
+def expendable_cluster(pytestconfig: pytest.Config) -> ControlPlane:
+    """A control plane without workload controllers that a test may kill, stop and pause; shared by the session.
+
+    A test finds it running, with the objects that earlier ones have left in it.
+    """
+    plane = pytestconfig.stash.get(_EXPENDABLE, None)
+    if plane is None:
+        # In the stash, and not a fixture of the session: those of two conftest.py that import it would be two.
+        plane = pytestconfig.stash[_EXPENDABLE] = ControlPlane("expendable")
+        pytestconfig.add_cleanup(functools.partial(_close, plane))
+    for process in plane.processes.values():
+        process.resume()
+    _run(plane.start())
+    return plane
+
+
+@pytest.fixture
 def control_plane_factory() -> Iterator[ControlPlaneFactory]:
     """Makes and starts control planes of the test's own: `await factory("eu-1", living=True)`."""
     planes: list[ControlPlane] = []
@@ -116,6 +137,10 @@ async def fake_api_server() -> AsyncIterator[FakeApiServer]:
     """
     async with FakeApiServer(too_large_wait=0.0) as server:
         yield server
+
+
+def _close(plane: ControlPlane) -> None:
+    _run(plane.close())
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -54,7 +54,8 @@ answer of a cluster incomplete. The type itself stays STALE. Longer than the typ
 
 REASON_INTERVAL = 60.0
 """Seconds between two commits that change nothing but the reason of a STALE type. Reasons are what an apiserver says,
-in its own words: two that take turns would make an entry each, for as long as an outage lasts."""
+in its own words: two that take turns would make an entry each, for as long as an outage lasts. The cause for which a
+type that is listed anew does not come is told at once."""
 
 LEAVING_WAIT = 5.0
 """Seconds for which a new session waits for the objects of the former cluster to leave; half of what agents allow."""
@@ -456,7 +457,11 @@ class ClusterLifecycle:
         known = self._type(cluster_id, resource)
         is_changed = known is None or (known.state, known.reason, known.type) != (state, reason, resource_type)
         if is_changed and state is TypeState.STALE:
-            is_same_but_for_reason = known is not None and (known.state, known.type) == (state, resource_type)
+            is_same_but_for_reason = (
+                known is not None
+                and (known.state, known.type) == (state, resource_type)
+                and known.reason != LISTING_ANEW  # which says nothing of what fails
+            )
             told_at = member.reasons_told_at.get(resource)
             if is_same_but_for_reason and told_at is not None and self._clock() - told_at < REASON_INTERVAL:
                 member.untold[resource] = (resource_type, reason)

@@ -34,7 +34,7 @@ async def client(three_clusters: Testbed) -> AsyncIterator[MemberClient]:
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_module, "PAGE_SIZE", 7)
-    monkeypatch.setattr(audit_module, "REQUEST_PAUSE", 0.02)
+    monkeypatch.setattr(audit_module, "REQUEST_PAUSE", 0.001)
 
 
 @asynccontextmanager

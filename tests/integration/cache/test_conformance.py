@@ -19,7 +19,6 @@ from federator.kube import MemberClient, ResourceListWatch
 from federator.testing import ControlPlane, Testbed
 from federator.testing.admin_client import AdminClient, Json
 from federator.testing.etcd_store import store_objects
-from federator.testing.pytest_plugin import ControlPlaneFactory
 from tests.conformance.consistency import check_consistency
 from tests.conformance.rig import CONFIG_MAPS, Rig, Store
 
@@ -117,33 +116,38 @@ async def test_rf10_wl04_wl07_a_watch_list_syncs_as_a_list_does(place: Place) ->
     ]
 
 
-@pytest.mark.parametrize("use_watch_list", [True, False])
-async def test_sm07_watches_that_end_are_resumed_without_loss_or_repeat(place: Place, use_watch_list: bool) -> None:
+async def test_sm07_watches_that_end_are_resumed_without_loss_or_repeat(place: Place) -> None:
     """SM07, RF27, R3: each lasts a second or two, changes come all the time; one sync for all of them."""
-    noting = Noting(place.list_watch(), length=2)
-    async with reflecting(noting, use_watch_list=use_watch_list) as (_, store):
-        await store.until(lambda: store.calls)
+    streaming, listing = (Noting(place.list_watch(), length=1) for _ in range(2))
+    async with (
+        reflecting(streaming, use_watch_list=True) as (_, streamed),
+        reflecting(listing, use_watch_list=False) as (_, listed),
+    ):
+        for store in (streamed, listed):
+            await store.until(lambda store=store: store.calls)  # type: ignore[misc]
         for number in range(30):
             await place.put(f"a{number:02}")
             if number % 3 == 0:
                 await place.admin.patch(f"{place.path}/a{number:02}", {"data": {"text": "changed"}})
             if number % 5 == 0:
                 await place.admin.delete(f"{place.path}/a{number:02}")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
         await place.put("last")
-        await store.until(lambda: "last" in store.objects)
-        listed = (await place.list_watch().list(ListOptions())).objects
-    assert len(noting.watches) >= 3, "or nothing was resumed"
-    assert len(noting.lists) == (0 if use_watch_list else 1)
-    assert [watch.send_initial_events for watch in noting.watches] == [
-        use_watch_list,
-        *[False] * (len(noting.watches) - 1),
-    ]
-    assert store.objects == {obj.name: obj for obj in listed}
-    told = [call for call in store.calls if not call.startswith(("bookmark", "replace"))]
-    assert len(told) == len(set(told)) == 30 + 10 + 6 + 1
-    versions = [int(version) for version in store.versions]
-    assert versions == sorted(versions)
+        for store in (streamed, listed):
+            await store.until(lambda store=store: "last" in store.objects)  # type: ignore[misc]
+        there = {obj.name: obj for obj in (await place.list_watch().list(ListOptions())).objects}
+    for noting, store, lists in ((streaming, streamed, 0), (listing, listed, 1)):
+        assert len(noting.watches) >= 3, "or nothing was resumed"
+        assert len(noting.lists) == lists
+        assert [watch.send_initial_events for watch in noting.watches] == [
+            not lists,
+            *[False] * (len(noting.watches) - 1),
+        ]
+        assert store.objects == there
+        told = [call for call in store.calls if not call.startswith(("bookmark", "replace"))]
+        assert len(told) == len(set(told)) == 30 + 10 + 6 + 1
+        versions = [int(version) for version in store.versions]
+        assert versions == sorted(versions)
 
 
 async def test_rf18_pg01_pages(place: Place) -> None:
@@ -173,14 +177,15 @@ async def test_rf18_pg01_pages(place: Place) -> None:
 async def test_rf21_w2_a_sync_from_what_is_known(place: Place) -> None:
     """RF21, W2, L2: NotOlderThan what is known; what did not change is not copied anew."""
     await place.put("a")
-    for use_watch_list in (True, False):
+
+    async def sync_twice(*, use_watch_list: bool) -> None:
         noting = Noting(place.list_watch())
         async with reflecting(noting, use_watch_list=use_watch_list) as (reflector, store):
-            await store.until(lambda store=store: store.calls)  # type: ignore[misc]
+            await store.until(lambda: store.calls)
             await asyncio.sleep(1.1)
             known = reflector.last_sync_resource_version
             reflector.request_relist()
-            await store.until(lambda store=store: len(store.calls) >= 2)  # type: ignore[misc]
+            await store.until(lambda: len(store.calls) >= 2)
             assert int(reflector.last_sync_resource_version) >= int(known)
         if use_watch_list:
             assert [watch.resource_version for watch in noting.watches] == ["", known]
@@ -188,6 +193,8 @@ async def test_rf21_w2_a_sync_from_what_is_known(place: Place) -> None:
         else:
             assert [(asked.resource_version, asked.limit) for asked in noting.lists] == [("0", 500), (known, 0)]
         assert reflector.epoch == 0
+
+    await asyncio.gather(sync_twice(use_watch_list=True), sync_twice(use_watch_list=False))
 
 
 @pytest.mark.parametrize("use_watch_list", [True, False])
@@ -264,25 +271,34 @@ async def test_rf24_a_version_of_the_future(place: Place) -> None:
 
 async def test_rw04_a_watch_without_a_store_goes_on(place: Place) -> None:
     """RW04: over watches of a second each."""
-    events = retry_watch(Noting(place.list_watch(), length=1), await place.version())
+    noting = Noting(place.list_watch(), length=1)
+    names = [f"a{number}" for number in range(7)]
     seen: list[str] = []
-    async with aclosing(events), asyncio.timeout(60):
-        for number in range(4):
-            await place.put(f"a{number}")
-            event = await anext(events)
-            seen.append(event.object.name)
-            await asyncio.sleep(1)
-    assert seen == [f"a{number}" for number in range(4)]
+
+    async def write() -> None:
+        for name in names:
+            await place.put(name)
+            await asyncio.sleep(0.4)
+
+    events = retry_watch(noting, await place.version(), restart_delay=0.1)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks, aclosing(events):
+        tasks.create_task(write())
+        while len(seen) < len(names):
+            seen.append((await anext(events)).object.name)
+    assert seen == names
+    assert len(noting.watches) >= 3, "or nothing was resumed"
 
 
+@pytest.mark.usefixtures("quick_dials")
 async def test_sm11_an_apiserver_that_lost_its_history_is_synced_from_what_is_known(
-    control_plane_factory: ControlPlaneFactory,
+    expendable_cluster: ControlPlane,
 ) -> None:
     """SM11, D5: its new watch cache begins after what is known; the 410 leads to one sync, NotOlderThan."""
-    plane: ControlPlane = await control_plane_factory("forgetful")
-    path = "/api/v1/namespaces/default/configmaps"
-    async with MemberClient.from_kubeconfig("forgetful", path=plane.kubeconfig) as client, plane.client() as admin:
-        list_watch = ResourceListWatch(client, CONFIG_MAPS, namespace="default")
+    plane = expendable_cluster
+    path = "/api/v1/namespaces/forgotten/configmaps"
+    async with MemberClient.from_kubeconfig(plane.context, path=plane.kubeconfig) as client, plane.client() as admin:
+        await admin.create("/api/v1/namespaces", {"metadata": {"name": "forgotten"}})
+        list_watch = ResourceListWatch(client, CONFIG_MAPS, namespace="forgotten")
         await admin.create(path, {"metadata": {"name": "before"}})
         noting = Noting(list_watch)
         async with reflecting(noting, use_watch_list=False) as (reflector, store):
@@ -291,13 +307,13 @@ async def test_sm11_an_apiserver_that_lost_its_history_is_synced_from_what_is_kn
             # Changes that no apiserver saw: the next one finds them when it fills its watch cache.
             metadata = {
                 "name": "meanwhile",
-                "namespace": "default",
+                "namespace": "forgotten",
                 "uid": "5f0c9d43-6f43-4e9c-8d9f-0d7f6f1c2b3a",
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             }
             await store_objects(
                 plane.etcd_socket,
-                [("configmaps/default/meanwhile", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})],
+                [("configmaps/forgotten/meanwhile", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})],
             )
             known = reflector.last_sync_resource_version
             await plane.start()

@@ -16,7 +16,6 @@ from federator.cache import Lister, SharedInformer, SharedInformerFactory
 from federator.kube.member_client import MemberClient
 from federator.kube.resource_list_watch import ResourceListWatch
 from federator.testing.control_plane import ControlPlane
-from federator.testing.pytest_plugin import ControlPlaneFactory
 from federator.testing.testbed import Testbed
 
 pytestmark = pytest.mark.testbed
@@ -120,13 +119,14 @@ async def test_handlers_see_the_indexer_updated_and_each_the_whole_stream(
         assert lister.namespace(shared_namespace).get("d").resource_version == late.last("d")
 
 
-async def test_after_an_apiserver_was_killed_only_what_changed_is_told(
-    control_plane_factory: ControlPlaneFactory,
-) -> None:
-    plane: ControlPlane = await control_plane_factory("private")
-    path = "/api/v1/namespaces/default/configmaps"
-    async with MemberClient.from_kubeconfig("private", path=plane.kubeconfig) as member_client:
-        informer = SharedInformer(ResourceListWatch(member_client, CONFIG_MAPS, namespace="default"), name="maps")
+@pytest.mark.usefixtures("quick_dials")
+async def test_after_an_apiserver_was_killed_only_what_changed_is_told(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
+    async with plane.client() as admin:
+        await admin.create("/api/v1/namespaces", {"metadata": {"name": "informed"}})
+    path = "/api/v1/namespaces/informed/configmaps"
+    async with MemberClient.from_kubeconfig(plane.context, path=plane.kubeconfig) as member_client:
+        informer = SharedInformer(ResourceListWatch(member_client, CONFIG_MAPS, namespace="informed"), name="maps")
         handler = Recording(informer)
         informer.add_event_handler(handler)
         async with asyncio.TaskGroup() as tasks:
@@ -134,15 +134,15 @@ async def test_after_an_apiserver_was_killed_only_what_changed_is_told(
             await informer.wait_synced()
             async with plane.client() as admin:
                 await admin.create(path, config_map("before"))
-                await until(lambda: informer.indexer.get_by_key("default/before") is not None)
+                await until(lambda: informer.indexer.get_by_key("informed/before") is not None)
             plane.kill()
             await until(lambda: informer.status().error is not None)
-            assert informer.indexer.get_by_key("default/before") is not None, "what is held stays held"
+            assert informer.indexer.get_by_key("informed/before") is not None, "what is held stays held"
             await plane.start()
             async with plane.client() as admin:
                 await admin.create(path, config_map("after"))
                 informer.dial_soon()
-                await until(lambda: informer.indexer.get_by_key("default/after") is not None)
+                await until(lambda: informer.indexer.get_by_key("informed/after") is not None)
             # Whether it could resume or had to list depends on the history that the new apiserver has.
             told = [(kind, name) for kind, name, _ in handler.told if name in {"before", "after"}]
             assert told == [("add", "before"), ("add", "after")]

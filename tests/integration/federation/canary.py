@@ -77,6 +77,7 @@ def _spellings(piece: bytes) -> Iterator[bytes]:
         yield once
         yield once.translate(bytes.maketrans(b"+/", b"-_"))
         yield from _base64(once)
+    yield from _base64(piece.hex().encode())  # as a hash would be written, in what `data` of a Secret has
 
 
 def _base64(content: bytes) -> Iterator[bytes]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import NamedTuple
 
 from federator.testing.process_group import Process, ProcessGroup
-from tests.integration.federation.forked import run_forked
+from tests.programs import run_module
 
 TIMEOUT = 60.0
 """Seconds for one command on a busy machine; a command that waits for ever fails its test by this."""
@@ -49,6 +49,36 @@ def refused(*arguments: str | Path, code: int = 2, said: Sequence[str]) -> Case:
 async def federator(*arguments: str | Path, server: str = "", **variables: str) -> Output:
     """Runs a command to its end, without settings from this process's environment."""
     environment = _environment(server) | variables
+    if "PYTHONPATH" in variables:  # another federator than this one, which is what a fork has imported
+        return await _started(*arguments, environment=environment)
+    return Output(
+        *await asyncio.to_thread(run_module, "federator", *arguments, environment=environment, timeout=TIMEOUT)
+    )
+
+
+async def assert_refused(*cases: Case, server: str = "") -> None:
+    """Runs commands that are refused, a few at a time: nothing on stdout, one line that says it all, no traceback."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(case: Case) -> str | None:
+        async with turns:
+            try:
+                output = await federator(*case.arguments, server=server)
+            except TimeoutExpired:
+                return f"{case.arguments}: still running"
+        errors = [line for line in output.err.splitlines() if line.startswith("Error: ")]
+        is_right = (
+            (output.code, output.out, len(errors)) == (case.code, "", 1)
+            and "Traceback" not in output.err
+            and all(text in errors[0] for text in case.said)
+        )
+        return None if is_right else f"{case}: {output}"
+
+    failures = [failure for failure in await asyncio.gather(*map(run, cases)) if failure]
+    assert not failures, "\n".join(failures)
+
+
+async def _started(*arguments: str | Path, environment: dict[str, str]) -> Output:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -70,36 +100,6 @@ async def federator(*arguments: str | Path, server: str = "", **variables: str) 
     return Output(process.returncode, out.decode(), err.decode())
 
 
-async def assert_refused(*cases: Case, server: str = "") -> None:
-    """Runs commands that are refused, a few at a time: nothing on stdout, one line that says it all, no traceback."""
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def run(case: Case) -> str | None:
-        async with turns:
-            try:
-                output = await _forked(*case.arguments, server=server)
-            except TimeoutError:
-                return f"{case.arguments}: still running"
-        errors = [line for line in output.err.splitlines() if line.startswith("Error: ")]
-        is_right = (
-            (output.code, output.out, len(errors)) == (case.code, "", 1)
-            and "Traceback" not in output.err
-            and all(text in errors[0] for text in case.said)
-        )
-        return None if is_right else f"{case}: {output}"
-
-    failures = [failure for failure in await asyncio.gather(*map(run, cases)) if failure]
-    assert not failures, "\n".join(failures)
-
-
-async def _forked(*arguments: str | Path, server: str) -> Output:
-    """As `federator`, for commands of which there are many: most of the time of each would go into its imports."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        code = await run_forked(list(map(str, arguments)), _environment(server), out=out, err=err, timeout=TIMEOUT)
-        return Output(code, *await asyncio.to_thread(lambda: (out.read_text(), err.read_text())))
-
-
 def _environment(server: str) -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
     return environment | ({"FEDERATOR_SERVER": server} if server else {})
@@ -107,9 +107,10 @@ def _environment(server: str) -> dict[str, str]:
 
 def launch(group: ProcessGroup, folder: Path, *arguments: str) -> Process:
     """Starts a command that runs until it is stopped; its log is `<command>.log` in the folder."""
-    return group.launch(
+    return group.launch_module(
         arguments[0],
-        [sys.executable, "-m", "federator", *arguments],
+        "federator",
+        arguments,
         log=folder / f"{arguments[0]}.log",
         folder=folder,
         environment=_environment(""),

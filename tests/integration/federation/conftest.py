@@ -19,9 +19,9 @@ def living_bed() -> Iterator[Testbed]:
 
     async def start() -> None:
         await bed.start()
-        await asyncio.gather(*(Workload(plane).fill(applications=6) for plane in bed))
+        await asyncio.gather(*(Workload(plane).fill(applications=4) for plane in bed))
 
-    bed = Testbed(NAMES, living=True)
+    bed = Testbed(NAMES, living=True, nodes=2)
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
         try:
             runner.run(start())

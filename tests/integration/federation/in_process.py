@@ -20,14 +20,15 @@ from federator.kube.member_client import MemberClient
 from federator.testing.testbed import Testbed
 
 HEARTBEAT = 2.0
-"""Seconds. Three missed ones end a session, and the one loop that all share stalls for some on a busy machine."""
+"""Seconds. Two missed ones end a session, and the one loop that all share stalls for some on a busy machine."""
 
 
 class InProcess:
     """Tasks of an aggregator and its agents, each of which can be ended and started again."""
 
-    def __init__(self, bed: Testbed, folder: Path, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, bed: Testbed, folder: Path, tasks: asyncio.TaskGroup, *, heartbeat: float) -> None:
         self._bed = bed
+        self._heartbeat = heartbeat
         self._folder = folder
         self._tasks = tasks
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -42,7 +43,7 @@ class InProcess:
                 ingest_listen=f"unix:{self._folder / 'ingest.sock'}",
                 http_listen="127.0.0.1:0",
                 state_directory=self._folder / "state",
-                ingest=IngestSettings(heartbeat_interval=HEARTBEAT),
+                ingest=IngestSettings(heartbeat_interval=self._heartbeat),
             )
         )
         self._running["aggregator"] = self._tasks.create_task(self.aggregator.run(), name="aggregator")
@@ -92,11 +93,11 @@ class InProcess:
 
 @asynccontextmanager
 async def federated(
-    bed: Testbed, folder: Path, names: Iterable[str] | None = None, **settings: Any
+    bed: Testbed, folder: Path, names: Iterable[str] | None = None, *, heartbeat: float = HEARTBEAT, **settings: Any
 ) -> AsyncIterator[tuple[InProcess, InventoryClient]]:
     """Runs a federation of some clusters (all if none are named), and yields it when they are LIVE."""
     async with asyncio.TaskGroup() as tasks:
-        federation = InProcess(bed, folder, tasks)
+        federation = InProcess(bed, folder, tasks, heartbeat=heartbeat)
         try:
             await federation.start_aggregator()
             for name in bed.control_planes if names is None else names:

@@ -14,6 +14,9 @@ from federator.errors import CursorExpired, CursorForeign
 
 OBJECT_EVENTS = {EventType.ADDED, EventType.MODIFIED, EventType.DELETED}
 
+_AT_REST = 1.0
+"""Seconds without a change after which a federation counts as being at rest; pods come and go within less."""
+
 
 class Recorder:
     """One watch from its start, with the state that follows from its events.
@@ -54,6 +57,12 @@ class Recorder:
         if has_ended and not self._is_told:
             self._task.result()
 
+    async def listed(self) -> dict[ObjectKey, int] | None:
+        """What List answers of the same selection, as revisions by key; None while it is not complete."""
+        chosen = {name: value for name, value in self._options.items() if name in {"labels", "fields", "clusters"}}
+        answer = await self._fed.list(self._resources, **chosen)  # type: ignore[arg-type]
+        return {item.key: item.revision for item in answer.items} if answer.complete else None
+
     def check_running(self) -> None:
         """Raises what ended the watch, if it has ended."""
         assert self._task is not None
@@ -69,10 +78,14 @@ class Recorder:
                     self.check_running()
                     await asyncio.sleep(0.05)
         except TimeoutError:
-            mine = self.revisions()
-            differing = sorted(key for key in mine.keys() | wanted.keys() if mine.get(key) != wanted.get(key))
-            first = [(key, mine.get(key), wanted.get(key)) for key in differing[:5]]
-            raise AssertionError(f"{len(differing)} differ, as (key, watched, listed): {first}") from None
+            raise AssertionError(self.difference(wanted)) from None
+
+    def difference(self, wanted: dict[ObjectKey, int]) -> str:
+        """Says where the watch's state is not this."""
+        mine = self.revisions()
+        differing = sorted(key for key in mine.keys() | wanted.keys() if mine.get(key) != wanted.get(key))
+        first = [(key, mine.get(key), wanted.get(key)) for key in differing[:5]]
+        return f"{len(differing)} differ, as (key, watched, listed): {first}"
 
     def revisions(self) -> dict[ObjectKey, int]:
         return {key: obj.revision for key, obj in self.state.items()}
@@ -147,3 +160,29 @@ class Recorder:
             return
         assert former.uid != obj.uid, f"{obj.key} was told to be deleted, and was not"
         assert not is_older(obj.resource_version, former.resource_version), f"{obj.key} went back in time"
+
+
+async def settled(*recorders: Recorder, timeout: float = 90) -> dict[ObjectKey, int]:
+    """Waits until nothing changes any more and every watch's state is what List answers of the same selection.
+
+    Returns:
+        What List answers of the first one's selection, as revisions by key.
+    """
+    loop = asyncio.get_running_loop()
+    listed: list[dict[ObjectKey, int] | None] = []
+    since = loop.time()
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                now = [await recorder.listed() for recorder in recorders]
+                for recorder in recorders:
+                    recorder.check_running()
+                watched: list[dict[ObjectKey, int] | None] = [recorder.revisions() for recorder in recorders]
+                if now != listed or now != watched:
+                    listed, since = now, loop.time()
+                elif loop.time() - since >= _AT_REST:
+                    return now[0] or {}
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        told = [recorder.difference(each or {}) for recorder, each in zip(recorders, listed, strict=False)]
+        raise AssertionError(f"still changing, or different: {told}") from None

@@ -17,13 +17,18 @@ from tests.integration.federation.conftest import NAMES
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
 
-ASKED = ("namespaces", "--cluster-selector=env=prod", "-o", "name")
-
 
 async def _relabel(federation: Federation, context: str, *labels: str) -> None:
     """Starts the agent of a context anew, with other labels."""
     assert await federation.processes[f"agent-{context}"].stop(20)
     federation.start_agent(context, *(f"--cluster-label={label}" for label in labels))
+
+
+async def _asked(federation: Federation, selector: str) -> set[str]:
+    """The clusters of what is shown of clusters with these labels."""
+    asked = ("namespaces", f"--cluster-selector={selector}", "-o", "name")
+    shown = await federator("get", *asked, server=federation.address)
+    return {line.split("/")[0] for line in shown.out.splitlines()}
 
 
 async def _wait_labels(fed: InventoryClient, expected: dict[str, dict[str, str]]) -> None:
@@ -47,8 +52,7 @@ async def test_labels_choose_clusters_and_watches_notice_when_they_change(living
     ):
         await _relabel(federation, "eu-1", "env=prod", "example.com/region=eu")
         await _wait_labels(fed, {"ap-1": {}, "eu-1": {"env": "prod", "example.com/region": "eu"}, "us-1": {}})
-        shown = await federator("get", *ASKED, server=federation.address)
-        assert {line.split("/")[0] for line in shown.out.splitlines()} == {"eu-1"}
+        assert await _asked(federation, "env=prod") == {"eu-1"}
         columns = await federator("clusters", "-L", "env", "--no-headers", server=federation.address)
         assert [line.split()[-1] for line in columns.out.splitlines()] == ["<none>", "prod", "<none>"]
 
@@ -70,5 +74,5 @@ async def test_labels_choose_clusters_and_watches_notice_when_they_change(living
         await _wait_labels(
             fed, {"ap-1": {}, "eu-1": {"env": "prod", "example.com/region": "eu"}, "us-1": {"env": "prod"}}
         )
-        shown = await federator("get", *ASKED, server=federation.address)
-        assert {line.split("/")[0] for line in shown.out.splitlines()} == {"eu-1", "us-1"}
+        for selector, chosen in (("env=prod", {"eu-1", "us-1"}), ("example.com/region=eu", {"eu-1"})):
+            assert await _asked(federation, selector) == chosen

@@ -121,7 +121,7 @@ async def _way(
     bed: Testbed, folder: Path, monkeypatch: pytest.MonkeyPatch, *, labels: str = ""
 ) -> tuple[Decodes, Decodes]:
     """Counts of listing all objects, and of changing some of them one after the other; both until a list reply."""
-    settings = {"resources": ("configmaps",), "namespace": NAMESPACE}
+    settings: dict[str, Any] = {"resources": ("configmaps",), "namespace": NAMESPACE}
     with counted(monkeypatch) as listed:
         async with federated(bed, folder, ["eu-1"], **settings) as (federation, fed):
             answer = await fed.list("configmaps", labels="decodes")

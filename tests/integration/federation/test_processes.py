@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,29 +19,41 @@ from federator.testing.federation import Federation
 from federator.testing.process_group import ProcessGroup
 from federator.testing.testbed import Testbed
 from federator.testing.workload import Workload
-from tests.integration.federation.commands import federator
+from tests.integration.federation.churn import churning
+from tests.integration.federation.commands import federator, launch
 from tests.integration.federation.conftest import NAMES
-from tests.integration.federation.recorder import Recorder
+from tests.integration.federation.hasty_federation import HastyFederation
+from tests.integration.federation.recorder import Recorder, settled
 from tests.integration.federation.truth import assert_equal
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
 
 
-async def test_a_federation_follows_living_clusters_tells_its_metrics_and_ends_when_it_is_told(
-    living_bed: Testbed,
+@pytest.fixture(scope="module")
+def federation(living_bed: Testbed) -> Iterator[Federation]:
+    """A federation of all clusters; whoever ends a process of it starts it again."""
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        running = HastyFederation(living_bed.kubeconfig, NAMES)
+        try:
+            runner.run(running.start())
+            yield running
+            assert runner.run(running.stop()), "every process ends by itself when it is told to"
+        finally:
+            running.close()
+
+
+async def test_a_federation_follows_living_clusters_and_tells_its_metrics(
+    living_bed: Testbed, federation: Federation
 ) -> None:
-    async with Federation(living_bed.kubeconfig, NAMES) as federation, federation.client() as fed:
+    async with federation.client() as fed:
         workloads = [Workload(plane, namespaces=("followed",), seed=4) for plane in living_bed]
-        await asyncio.gather(*(workload.fill(applications=3) for workload in workloads))
-        async with Recorder(fed, ["all", "configmaps"]) as recorder, asyncio.TaskGroup() as churns:
-            running = [churns.create_task(workload.churn(rate=4)) for workload in workloads]
+        await asyncio.gather(*(workload.fill(applications=2) for workload in workloads))
+        async with Recorder(fed, ["all", "configmaps"]) as recorder:
             await recorder.synced.wait()
-            await asyncio.sleep(4)
-            for churn in running:
-                churn.cancel()
+            async with churning(workloads, rate=5) as churn:
+                await churn.until_done(5)
             await assert_equal(living_bed, fed, NAMES)
-            answer = await fed.list("all,configmaps")
-            await recorder.wait_for({item.key: item.revision for item in answer.items})
+            await settled(recorder)
             assert {"ADDED", "MODIFIED"} <= {event.type for event in recorder.events}
         async with aiohttp.ClientSession() as session, session.get(federation.metrics_url) as response:
             metrics = await response.text()
@@ -50,7 +61,6 @@ async def test_a_federation_follows_living_clusters_tells_its_metrics_and_ends_w
             assert f'federator_cluster_state{{member_cluster="{name}",state="LIVE"}} 1.0' in metrics
         assert 'federator_objects{member_cluster="eu-1",resource="deployments.apps"}' in metrics
         assert " cluster=" not in metrics.replace("member_cluster=", "")
-        assert await federation.stop(), "every process ends by itself when it is told to"
 
 
 async def test_run_federates_all_contexts_and_continues_where_it_stopped(living_bed: Testbed, tmp_path: Path) -> None:
@@ -80,34 +90,35 @@ async def test_run_federates_all_contexts_and_continues_where_it_stopped(living_
         await admin.delete("/api/v1/namespaces/default/configmaps/meanwhile")
 
 
-async def test_get_answers_for_people_and_for_programs(living_bed: Testbed) -> None:
-    async with Federation(living_bed.kubeconfig, ("eu-1", "us-1")) as federation:
-        address = federation.address
-        table = await federator("get", "deploy", "-n", "billing", server=address)
-        header, *rows = table.out.splitlines()
-        assert header.split() == ["CLUSTER", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
-        assert {row.split()[0] for row in rows} == {"eu-1", "us-1"}
-        assert table.err == ""
+async def test_get_answers_for_people_and_for_programs(federation: Federation) -> None:
+    address = federation.address
+    table = await federator("get", "deploy", "-n", "billing", server=address)
+    header, *rows = table.out.splitlines()
+    assert header.split() == ["CLUSTER", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+    assert {row.split()[0] for row in rows} == set(NAMES)
+    assert table.err == ""
 
-        listed = json.loads((await federator("get", "deployments.apps", "-A", "-ojson", server=address)).out)
-        assert listed["kind"] == "List"
-        assert {item["kind"] for item in listed["items"]} == {"Deployment"}
-        annotations = [item["metadata"]["annotations"]["federator.io/cluster"] for item in listed["items"]]
-        assert set(annotations) == {"eu-1", "us-1"}
+    listed = json.loads((await federator("get", "deployments.apps", "-A", "-ojson", server=address)).out)
+    assert listed["kind"] == "List"
+    assert {item["kind"] for item in listed["items"]} == {"Deployment"}
+    annotations = [item["metadata"]["annotations"]["federator.io/cluster"] for item in listed["items"]]
+    assert set(annotations) == set(NAMES)
 
-        one = await federator("get", "ns/default", "-C", "eu-1", "-o", "yaml", server=address)
-        assert yaml.safe_load(one.out)["metadata"]["name"] == "default"
+    one = await federator("get", "ns/default", "-C", "eu-1", "-o", "yaml", server=address)
+    assert yaml.safe_load(one.out)["metadata"]["name"] == "default"
 
-        nothing = await federator("get", "pods", "-l", "app=nowhere", server=address)
-        assert (nothing.code, nothing.out) == (0, "")
-        assert "2 clusters" in nothing.err
+    nothing = await federator("get", "pods", "-l", "app=nowhere", server=address)
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "3 clusters" in nothing.err
 
-        federation.kill("agent-us-1")
-        await federation.wait_state(ClusterState.STALE, "us-1")
-        stale = await federator("get", "pods", server=address)
-        assert stale.code == 0
-        assert "us-1 STALE" in stale.err
-        assert {row.split()[0] for row in stale.out.splitlines()[1:]} == {"eu-1", "us-1"}
+    federation.kill("agent-us-1")
+    await federation.wait_state(ClusterState.STALE, "us-1")
+    stale = await federator("get", "pods", server=address)
+    assert stale.code == 0
+    assert "us-1 STALE" in stale.err
+    assert {row.split()[0] for row in stale.out.splitlines()[1:]} == set(NAMES)
+    federation.start_agent("us-1")
+    await federation.wait_state(ClusterState.LIVE)
 
 
 def _with_odd_contexts(source: Path, target: Path) -> Path:
@@ -126,21 +137,15 @@ async def _run(kubeconfig: Path, folder: Path, *arguments: str) -> AsyncIterator
     address = f"unix:{folder / 'read.sock'}"
     group = ProcessGroup()
     try:
-        process = group.launch(
+        process = launch(
+            group,
+            folder,
             "run",
-            [
-                sys.executable,
-                "-m",
-                "federator",
-                "run",
-                f"--kubeconfig={kubeconfig}",
-                f"--state-directory={folder / 'state'}",
-                f"--listen={address}",
-                "--http-listen=127.0.0.1:0",
-                *arguments,
-            ],
-            log=folder / "run.log",
-            folder=folder,
+            f"--kubeconfig={kubeconfig}",
+            f"--state-directory={folder / 'state'}",
+            f"--listen={address}",
+            "--http-listen=127.0.0.1:0",
+            *arguments,
         )
         yield address
         assert process.running, process.log_tail()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import grpc
@@ -18,7 +20,7 @@ import pytest
 import zstandard
 
 from federator.api.cluster import TypeState
-from federator.client import InventoryClient
+from federator.client import InventoryClient, TypeFreshness
 from federator.errors import AggregatorUnreachable, NotFound
 from federator.testing.admin_client import AdminClient
 from federator.testing.etcd_store import store_objects
@@ -28,6 +30,7 @@ from federator.testing.pytest_plugin import ControlPlaneFactory
 from federator.v1 import inventory_pb2
 from tests.integration.federation.canary import PIECE, files, found, http2_messages
 from tests.integration.federation.commands import federator
+from tests.integration.federation.hasty_federation import ROOT, HastyFederation
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(600)]
 
@@ -53,6 +56,7 @@ class TestScan:
             "base64": base64.b64encode(around),
             "urlsafe": base64.urlsafe_b64encode(around),
             "twice": base64.b64encode(prefix + base64.b64encode(around)),
+            "hex in base64": base64.b64encode(prefix + value.hex().encode()),
             "repr": repr(around).encode(),
             "percent": b"".join(b"%%%02x" % byte for byte in around),
             "zstd": b"junk" + compressed + b"junk",
@@ -93,20 +97,21 @@ class Canaries:
         self.values[name] = text.encode()
         return text
 
-    def secret(self, name: str, mode: str) -> dict[str, Any]:
+    def secret(self, name: str, step: str) -> dict[str, Any]:
         """A Secret that has one in each place where one can be."""
-        data, applied = self.data(f"{mode} data"), self.data(f"{mode} applied")
+        data, applied = self.data(f"{step} data"), self.data(f"{step} applied")
         return {
             "metadata": {
                 "name": name,
+                "labels": {"step": step},
                 "annotations": {
                     LAST_APPLIED: json.dumps({"kind": "Secret", "data": {"x": data, "y": applied}}),
-                    "other.example/last-applied": self.text(f"{mode} annotation") + "{malformed",
+                    "other.example/last-applied": self.text(f"{step} annotation") + "{malformed",
                     "other.example/twice": base64.b64encode(data.encode()).decode(),
                 },
             },
             "data": {"x": data, "twice": base64.b64encode(data.encode()).decode()},
-            "stringData": {"password": self.text(f"{mode} text")},
+            "stringData": {"password": self.text(f"{step} text")},
             "type": "Opaque",
         }
 
@@ -244,87 +249,194 @@ class Surfaces:
             )
 
 
+class Mode(NamedTuple):
+    """How an agent is told to treat Secrets.
+
+    Attributes:
+        arguments: of the agent.
+        is_seen: whether the body of a Secret is what it shows then; None where it shows no Secrets.
+    """
+
+    arguments: tuple[str, ...]
+    is_seen: Callable[[dict[str, Any]], bool] | None
+
+
+class SecretFederation(HastyFederation):
+    """One whose agent is started, not forked, where it is given a key: so its command line is its own."""
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        if not any(each.startswith("--secrets-key-file") for each in arguments):
+            super()._launch(name, *arguments)
+            return
+        self._processes[name] = self._group.launch(
+            name,
+            [sys.executable, "-m", self.agent_module, *arguments],
+            log=self.folder / f"{name}.log",
+            folder=self.folder,
+            environment=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+
+
+class Place:
+    """A federation of the one cluster, in one mode, and what can be seen of it."""
+
+    def __init__(self, kubeconfig: Path, folder: Path, mode: Mode) -> None:
+        folder.mkdir()
+        self.mode = mode
+        self.federation = SecretFederation(
+            kubeconfig, ("eu-1",), folder=folder, aggregator_arguments=["--log-level=debug"]
+        )
+        self._tap = Tap(self.federation.ingest_address)
+        self.surfaces = Surfaces(self.federation, self._tap)
+        self._http_address = f"127.0.0.1:{_free_port()}"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Place]:
+        try:
+            async with self._tap.open(), self.federation.client() as self._fed:
+                yield self
+        finally:
+            self.federation.close()
+
+    def start_agent(self) -> None:
+        self.federation.start_agent(
+            "eu-1",
+            f"--aggregator={self._tap.address}",
+            f"--http-listen={self._http_address}",
+            f"--spool={self.federation.folder / 'spool'}",
+            "--log-level=debug",
+            *self.mode.arguments,
+        )
+
+    async def look(self) -> None:
+        await self.surfaces.look(self._fed, f"http://{self._http_address}/metrics")
+
+    async def until_seen(self, step: str) -> None:
+        """Waits for what a step has left: a ConfigMap, and the Secret as the mode shows it, if it does."""
+
+        async def read(resource: str, name: str) -> dict[str, Any]:
+            try:
+                body = (await self._fed.get(resource, name, namespace="default")).object.to_dict()
+            except (AggregatorUnreachable, NotFound):
+                return {}
+            return body if body["metadata"]["labels"]["step"] == step else {}
+
+        is_seen = self.mode.is_seen
+        async with asyncio.timeout(90):
+            while not await read("configmaps", "control"):  # noqa: ASYNC110 - another process's state has no event
+                await asyncio.sleep(0.1)
+            while is_seen is not None and not ((body := await read("secrets", "canary")) and is_seen(body)):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    async def until_live(self) -> None:
+        """Waits until Secrets are followed, or not collected, and ConfigMaps are followed."""
+        secrets_are = TypeState.NOT_COLLECTED if self.mode.is_seen is None else TypeState.LIVE
+        await self._until(
+            lambda types: types["secrets"].state is secrets_are and types["configmaps"].state is TypeState.LIVE
+        )
+
+    async def until_broken(self) -> None:
+        """Waits until Secrets are said to be STALE, and why, if they are collected at all."""
+        if self.mode.is_seen is None:
+            await self.until_live()
+        else:
+            await self._until(
+                lambda types: types["secrets"].state is TypeState.STALE and "failed to read" in types["secrets"].reason
+            )
+
+    async def _until(self, told: Callable[[Mapping[str, TypeFreshness]], bool]) -> None:
+        async with asyncio.timeout(90):
+            while True:
+                try:
+                    clusters = (await self._fed.clusters(timeout=5)).clusters
+                except AggregatorUnreachable:
+                    clusters = ()
+                types = {str(each.group_resource): each for cluster in clusters for each in cluster.types}
+                if {"secrets", "configmaps"} <= types.keys() and told(types):
+                    return
+                await asyncio.sleep(0.1)
+
+
 async def test_no_value_of_a_secret_leaves_its_cluster(
     control_plane_factory: ControlPlaneFactory, tmp_path: Path
 ) -> None:
-    # A list of what cannot be read waits for the apiserver's cache, for as long as a request may take.
-    plane = await control_plane_factory("eu-1", apiserver_arguments=("--request-timeout=8s",))
+    # Without a cache for Secrets a list of what cannot be read fails at once; else it waits for that cache.
+    plane = await control_plane_factory("eu-1", apiserver_arguments=("--watch-cache-sizes=secrets#0",))
     canaries, control = Canaries(), Canaries()
     key = tmp_path / "key"
     key.write_text(canaries.text("key of the fingerprints"))
-    port = _free_port()
-    federation = Federation(
-        plane.kubeconfig, ("eu-1",), folder=tmp_path / "federation", aggregator_arguments=["--log-level=debug"]
-    )
-    federation.folder.mkdir()
-    tap = Tap(federation.ingest_address)
-    surfaces = Surfaces(federation, tap)
-    try:
-        async with plane.client() as admin, tap.open(), federation.client() as fed:
-            agent = (
-                f"--aggregator={tap.address}",
-                f"--http-listen=127.0.0.1:{port}",
-                f"--spool={federation.folder / 'spool'}",
-                "--log-level=debug",
-            )
-            await admin.create(CONFIG_MAPS, _config_map(control))
-            federation.start_aggregator()
-            for mode, arguments, is_seen in (
-                ("off", ["--secrets=off"], None),
-                ("metadata", ["--secrets=metadata"], lambda body: "data" not in body),
-                ("lengths", ["--secrets=fingerprint"], lambda body: _fingerprints(body) == {"length=48"}),
-                (
-                    "hashes",
-                    ["--secrets=fingerprint", f"--secrets-key-file={key}"],
-                    lambda body: any(each.startswith("length=48 hmac-sha256=") for each in _fingerprints(body)),
-                ),
-            ):
-                federation.start_agent("eu-1", *agent, *arguments)
-                await _live_a_life(admin, canaries, mode)
-                await _until_seen(fed, is_seen)
-                federation.kill("agent-eu-1")
-                federation.start_agent("eu-1", *agent, *arguments)
-                step = {"metadata": {"labels": {"step": mode}}}
-                await admin.patch(f"{SECRETS}/canary", step | {"data": {"x": canaries.data(f"{mode} later")}})
-                await admin.patch(f"{CONFIG_MAPS}/control", step)
-                if mode == "metadata":
-                    federation.kill("aggregator")
-                    federation.start_aggregator()
-                await _until_state(fed, TypeState.NOT_COLLECTED if mode == "off" else TypeState.LIVE)
-                await _until_seen(fed, is_seen, step=mode)
-                await surfaces.look(fed, f"http://127.0.0.1:{port}/metrics")
-                assert await federation.processes["agent-eu-1"].stop(20)
-            await _fail_the_type(plane.etcd_socket, canaries)
-            federation.start_agent("eu-1", *agent, "--secrets=fingerprint")
-            await _until_state(fed, TypeState.STALE)
-            await surfaces.look(fed, f"http://127.0.0.1:{port}/metrics")
-            assert await federation.stop()
-            scanned = surfaces.all()
-    finally:
-        federation.close()
-    leaks = await asyncio.to_thread(found, scanned, canaries.values)
-    assert not leaks
-    # The same scan finds what is no secret, in the ledger and on the wire only inside of zstd frames.
-    shown = await asyncio.to_thread(found, scanned, control.values)
-    for value in control.values:
-        assert {surface.split(" #")[0] for surface, name in shown if name == value} >= {
-            "List",
-            "Watch",
-            "pushed messages",
-            "get secrets,configmaps -A -o yaml",
-            str(federation.folder / "state" / "ledger" / "data.mdb"),
-        }
-    assert any("agent-eu-1.log" in surface for surface in scanned)
+    async with plane.client() as admin, AsyncExitStack() as stack:
+        places = [
+            await stack.enter_async_context(Place(plane.kubeconfig, tmp_path / name, mode).open())
+            for name, mode in _modes(key).items()
+        ]
+
+        async def in_all(*calls: Coroutine[Any, Any, None]) -> None:
+            await asyncio.gather(*calls)
+
+        await admin.create(CONFIG_MAPS, _config_map(control, "first"))
+        await admin.create(SECRETS, canaries.secret("canary", "first"))
+        for place in places:
+            place.federation.start_aggregator()
+            place.start_agent()
+        await in_all(*(place.until_seen("first") for place in places))
+        await _go_on(admin, canaries)
+        await in_all(*(place.until_seen("second") for place in places))
+        for place in places:
+            place.federation.kill("agent-eu-1")
+            place.start_agent()
+        await admin.patch(f"{SECRETS}/canary", _step("later") | {"data": {"x": canaries.data("later")}})
+        await admin.patch(f"{CONFIG_MAPS}/control", _step("later"))
+        for place in places:
+            place.federation.kill("aggregator")
+            place.federation.start_aggregator()
+        await in_all(*(place.until_live() for place in places))
+        await in_all(*(place.until_seen("later") for place in places))
+        await in_all(*(place.look() for place in places))
+        assert all(await asyncio.gather(*(place.federation.stop() for place in places)))
+        await _fail_the_type(plane.etcd_socket, canaries)
+        for place in places:
+            # One that knows nothing of the cluster: one that did would for a minute give it time to recover.
+            place.federation.start_aggregator(f"--state-directory={place.federation.folder / 'new'}")
+            place.start_agent()
+        await in_all(*(place.until_broken() for place in places))
+        await in_all(*(place.look() for place in places))
+        assert all(await asyncio.gather(*(place.federation.stop() for place in places)))
+        for place in places:
+            scanned = place.surfaces.all()
+            assert not await asyncio.to_thread(found, scanned, canaries.values)
+            # The same scan finds what is no secret, in the ledger and on the wire only inside of zstd frames.
+            shown = await asyncio.to_thread(found, scanned, control.values)
+            for value in control.values:
+                assert {surface.split(" #")[0] for surface, name in shown if name == value} >= {
+                    "List",
+                    "Watch",
+                    "pushed messages",
+                    "get secrets,configmaps -A -o yaml",
+                    str(place.federation.folder / "state" / "ledger" / "data.mdb"),
+                }
+            assert any("agent-eu-1.log" in surface for surface in scanned)
 
 
-async def _live_a_life(admin: AdminClient, canaries: Canaries, mode: str) -> None:
-    """A Secret comes, changes, goes and comes again, each time with other values."""
-    if mode != "off":
-        await admin.delete(f"{SECRETS}/canary")
-    await admin.create(SECRETS, canaries.secret("canary", f"{mode} first"))
-    await admin.patch(f"{SECRETS}/canary", {"data": {"x": canaries.data(f"{mode} changed")}})
+def _modes(key: Path) -> dict[str, Mode]:
+    def is_hashed(body: dict[str, Any]) -> bool:
+        return any(each.startswith("length=48 hmac-sha256=") for each in _fingerprints(body))
+
+    asked = "--resource=secrets,configmaps"
+    return {
+        "off": Mode(("--secrets=off",), None),  # of all types
+        "metadata": Mode(("--secrets=metadata", asked), lambda body: "data" not in body),
+        "lengths": Mode(("--secrets=fingerprint", asked), lambda body: _fingerprints(body) == {"length=48"}),
+        "hashes": Mode(("--secrets=fingerprint", f"--secrets-key-file={key}", asked), is_hashed),
+    }
+
+
+async def _go_on(admin: AdminClient, canaries: Canaries) -> None:
+    """A Secret that is there changes, goes and comes again, each time with other values."""
+    await admin.patch(f"{SECRETS}/canary", {"data": {"x": canaries.data("changed")}})
     await admin.delete(f"{SECRETS}/canary")
-    await admin.create(SECRETS, canaries.secret("canary", f"{mode} second"))
+    await admin.create(SECRETS, canaries.secret("canary", "second"))
+    await admin.patch(f"{CONFIG_MAPS}/control", _step("second"))
 
 
 async def _fail_the_type(etcd_socket: Path, canaries: Canaries) -> None:
@@ -336,38 +448,6 @@ async def _fail_the_type(etcd_socket: Path, canaries: Canaries) -> None:
         "data": {"x": "!" + canaries.text("broken data"), "y": [canaries.text("broken shape")]},
     }
     await store_objects(etcd_socket, [("secrets/default/broken", broken)])
-
-
-async def _until_seen(
-    fed: InventoryClient, is_seen: Callable[[dict[str, Any]], bool] | None, *, step: str = ""
-) -> None:
-    """Waits for the Secret in the form of its mode, if it is seen at all, and for a step, if one is named."""
-
-    async def read(resource: str, name: str) -> dict[str, Any]:
-        try:
-            body = (await fed.get(resource, name, namespace="default")).object.to_dict()
-        except (AggregatorUnreachable, NotFound):
-            return {}
-        return body if step in {"", body["metadata"].get("labels", {}).get("step")} else {}
-
-    async with asyncio.timeout(90):
-        while not (await read("configmaps", "control")):  # noqa: ASYNC110 - another process's state has no event
-            await asyncio.sleep(0.1)
-        while is_seen is not None and not ((body := await read("secrets", "canary")) and is_seen(body)):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-
-
-async def _until_state(fed: InventoryClient, state: TypeState) -> None:
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                clusters = (await fed.clusters(timeout=5)).clusters
-            except AggregatorUnreachable:
-                clusters = ()
-            types = {str(each.group_resource): each.state for cluster in clusters for each in cluster.types}
-            if types.get("secrets") is state and types.get("configmaps") is TypeState.LIVE:
-                return
-            await asyncio.sleep(0.1)
 
 
 def _has_bookmark(reply: bytes) -> bool:
@@ -390,9 +470,17 @@ def _fingerprints(body: Mapping[str, Any]) -> set[str]:
     return {base64.b64decode(value).decode() for name, value in body.get("data", {}).items() if name == "x"}
 
 
-def _config_map(control: Canaries) -> dict[str, Any]:
+def _step(step: str) -> dict[str, Any]:
+    return {"metadata": {"labels": {"step": step}}}
+
+
+def _config_map(control: Canaries, step: str) -> dict[str, Any]:
     return {
-        "metadata": {"name": "control", "annotations": {"other.example/copy": control.text("annotation")}},
+        "metadata": {
+            "name": "control",
+            "labels": {"step": step},
+            "annotations": {"other.example/copy": control.text("annotation")},
+        },
         "data": {"text": control.text("text"), "filler": "so that it is worth compressing " * 50},
         "binaryData": {"bytes": control.data("bytes")},
     }

@@ -17,6 +17,9 @@ from federator.testing.testbed import Testbed
 Key = tuple[str, str, str, str, str]
 """Cluster, group, resource, namespace, name."""
 
+_PAUSE = 0.3
+"""Seconds between two readings of types that differed."""
+
 NOT_COLLECTED = {
     GroupResource("", "events"),
     GroupResource("events.k8s.io", "events"),
@@ -33,13 +36,14 @@ async def collected_types(client: MemberClient) -> list[ResourceType]:
     return [each for each in (await discover(client)).types if each.group_resource not in NOT_COLLECTED]
 
 
-async def listed(bed: Testbed, clusters: Iterable[str], only: Collection[str] = ()) -> dict[Key, bytes]:
+async def listed(bed: Testbed, clusters: Iterable[str], only: Collection[GroupResource] = ()) -> dict[Key, bytes]:
     """Every object of every collected type (or of those types only), by key, as bytes after the transforms."""
     found: dict[Key, bytes] = {}
-    for cluster in clusters:
+
+    async def read(cluster: str) -> None:
         async with MemberClient.from_kubeconfig(cluster, path=bed.kubeconfig) as client:
             for each in await collected_types(client):
-                if only and each.resource not in only:
+                if only and each.group_resource not in only:
                     continue
                 page = await ResourceListWatch(client, each).list(ListOptions())
                 assert not page.continue_token
@@ -47,6 +51,8 @@ async def listed(bed: Testbed, clusters: Iterable[str], only: Collection[str] = 
                 for obj in page.objects:
                     key = (cluster, each.group, each.resource, obj.namespace, obj.name)
                     found[key] = drop_bookkeeping(obj).raw
+
+    await asyncio.gather(*map(read, clusters))
     return found
 
 
@@ -73,17 +79,27 @@ async def all_types(fed: InventoryClient) -> list[str]:
 async def assert_equal(bed: Testbed, fed: InventoryClient, clusters: Iterable[str], timeout: float = 40) -> int:
     """Waits until the federation's List of every type equals what the apiservers list, byte for byte.
 
-    Controllers never rest for long, so both sides are read again until they agree. Returns the number of objects.
+    Controllers never rest for long, so both sides are read again until they agree: at first the types that did not,
+    and in the end all at once. Returns the number of objects.
     """
     clusters = list(clusters)
     deadline = asyncio.get_running_loop().time() + timeout
+    only: set[GroupResource] = set()
     while True:
-        mine, theirs = await held(fed, await all_types(fed)), await listed(bed, clusters)
-        if mine == theirs:
+        mine, theirs = await asyncio.gather(_held(fed, only), listed(bed, clusters, only))
+        differing = {key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)}
+        if not differing and not only:
             return len(mine)
         if asyncio.get_running_loop().time() > deadline:
             missing, extra = sorted(theirs.keys() - mine.keys()), sorted(mine.keys() - theirs.keys())
             other = sorted(key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key])
             first = [(mine[key], theirs[key]) for key in other[:1]]
             raise AssertionError(f"missing {missing[:5]}, extra {extra[:5]}, different {other[:5]}: {first}")
-        await asyncio.sleep(0.5)
+        only = {GroupResource(group, resource) for _, group, resource, _, _ in differing}
+        if differing:
+            await asyncio.sleep(_PAUSE)
+
+
+async def _held(fed: InventoryClient, only: Collection[GroupResource]) -> dict[Key, bytes]:
+    """Every object of these types in the federation, of all if none is named; see `held`."""
+    return await held(fed, map(str, only) if only else await all_types(fed))

@@ -29,7 +29,7 @@ from federator.v1 import ingest_pb2  # noqa: E402
 from tests.integration.push.raw_agent import pushed, raw_agent  # noqa: E402
 from tests.unit.aggregator.running import running, settings  # noqa: E402
 
-BEATS = IngestSettings(heartbeat_interval=2.0)
+BEATS = IngestSettings(heartbeat_interval=0.8)
 HOUR = 3600.0
 JUMPS = (HOUR, -HOUR, 0.0)
 """Seconds by which the clock is ahead, one after the other."""
@@ -43,13 +43,18 @@ async def run(folder: Path) -> dict[str, list[object]]:
     async with running(serving), aconnect(serving.address) as fed, raw_agent(serving.ingest_address) as agent:
         await agent.snapshot(1, "a")
         sequence = 4
+        is_open = asyncio.Event()
 
         async def watch() -> None:
             async for event in fed.watch("pods"):
                 if event.type is not EventType.BOOKMARK:
                     seen["events"].append(event.type)
+                if event.type is EventType.INITIAL_END:
+                    is_open.set()
 
         watching = asyncio.create_task(watch(), name="watch")
+        async with asyncio.timeout(30):
+            await is_open.wait()
         for jump in JUMPS:
             sign = ingest_pb2.TypeProof(resource="pods", age_ms=1)
             await agent.send(heartbeat=ingest_pb2.Heartbeat(proofs=[sign]))

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import ssl
-import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
-from kubernetes.aio import client, config
+from kubernetes.aio import config
 
 from federator.errors import KubeStatusError, MemberUnreachable, TestbedError
-from federator.testing import AdminClient, ControlPlane, Testbed
+from federator.testing import AdminClient, ControlPlane, Testbed, programs
 from federator.testing.certificates import CertificateAuthority, KeyPair
-from federator.testing.pytest_plugin import ControlPlaneFactory
+from federator.testing.process_group import Process, ProcessGroup
 
 pytestmark = pytest.mark.testbed
 
@@ -30,7 +31,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what other processes do sets no event here
             await asyncio.sleep(0.02)
 
@@ -58,9 +59,9 @@ async def test_one_kubeconfig_reaches_each_by_its_context(three_clusters: Testbe
     for name in ("eu-1", "us-1", "ap-1"):
         async with await config.new_client_from_config(str(three_clusters.kubeconfig), context=name) as api:
             assert api.configuration.host == three_clusters[name].url
-            namespace = await client.CoreV1Api(api).read_namespace(shared_namespace)
-            assert namespace.metadata is not None
-            uids.add(namespace.metadata.uid)
+            # Not by the client's classes: to import them takes longer than to start a control plane.
+            answer = await api.call_api("GET", f"{api.configuration.host}/api/v1/namespaces/{shared_namespace}")
+            uids.add(json.loads(await answer.read())["metadata"]["uid"])
     assert len(uids) == 3
 
 
@@ -104,22 +105,23 @@ async def test_a_watch_gets_bookmarks(three_clusters: Testbed) -> None:
     plane = three_clusters["ap-1"]
     tls = ssl.create_default_context(cadata=plane.access.authority.decode())
     tls.load_cert_chain(plane.folder / "admin.crt", plane.folder / "admin.key")
-    query = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    query = (
+        "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    )
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
         session.get(f"{plane.url}/api/v1/namespaces{query}") as response,
         asyncio.timeout(10),
     ):
-        async for line in response.content:
-            if b'"type":"BOOKMARK"' in line:
-                assert b"k8s.io/initial-events-end" in line
-                break
+        # To its end: a connection that is left in the midst is closed only after the test, if its loop is still there.
+        bookmarks = [line async for line in response.content if b'"type":"BOOKMARK"' in line]
+    assert b"k8s.io/initial-events-end" in bookmarks[0]
 
 
-async def test_data_and_port_outlive_a_kill_of_both(control_plane_factory: ControlPlaneFactory) -> None:
-    plane = await control_plane_factory()
+async def test_data_and_port_outlive_a_kill_of_both(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
     url = plane.url
-    await create(plane, "before")
+    await create(plane, "before-the-kill-of-both")
     old = {process.pid for process in plane.processes.values()}
     plane.kill("kube-apiserver", "etcd")
     assert not any(map(alive, old))
@@ -128,32 +130,28 @@ async def test_data_and_port_outlive_a_kill_of_both(control_plane_factory: Contr
 
     await plane.start()
     assert plane.url == url
-    assert "before" in await names(plane)
+    assert "before-the-kill-of-both" in await names(plane)
     assert not old & {process.pid for process in plane.processes.values()}
 
 
-async def test_a_killed_apiserver_comes_back_to_the_same_etcd(control_plane_factory: ControlPlaneFactory) -> None:
-    plane = await control_plane_factory()
+async def test_a_killed_apiserver_comes_back_to_the_same_etcd(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
     etcd = plane.processes["etcd"].pid
     plane.kill()
     await plane.start()
     assert plane.processes["etcd"].pid == etcd
-
-    await create(plane, "before")
-    await plane.restart()
-    assert "before" in await names(plane)
-    assert plane.processes["etcd"].pid != etcd
+    assert set(plane.statistics()) == {"etcd", "kube-apiserver"}
 
 
-async def test_paused_it_does_not_answer_and_resumed_it_does(control_plane_factory: ControlPlaneFactory) -> None:
-    plane = await control_plane_factory()
+async def test_paused_it_does_not_answer_and_resumed_it_does(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
     plane.pause()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await names(plane)
     plane.resume()
-    await create(plane, "after")
-    assert "after" in await names(plane)
+    await create(plane, "after-the-pause")
+    assert "after-the-pause" in await names(plane)
 
     plane.pause("etcd")
     with pytest.raises(TimeoutError):
@@ -161,38 +159,20 @@ async def test_paused_it_does_not_answer_and_resumed_it_does(control_plane_facto
             await create(plane, "never")
     plane.resume("etcd")
     await create(plane, "later")
-    # Paused is not dead: it can be closed like this.
-    plane.pause("etcd")
 
 
-async def test_a_stop_with_open_watches_is_graceful(control_plane_factory: ControlPlaneFactory) -> None:
-    plane = await control_plane_factory()
+async def test_a_stop_with_open_watches_is_graceful_and_a_restart_keeps_data(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
+    await create(plane, "before-the-restart")
+    etcd, apiserver = plane.processes["etcd"], plane.processes["kube-apiserver"]
     async with plane.client() as admin, admin.stream("/api/v1/configmaps?watch=1") as lines:
         await anext(lines)
-        await plane.stop()
+        await plane.restart()
         # The apiserver ended the watch itself: the stream is at its end, and not broken.
         assert [line async for line in lines if b'"type":"ERROR"' in line] == []
-    assert plane.processes["kube-apiserver"].exit_code == 0
-
-
-async def test_a_given_folder_is_taken_up_again(tmp_path: Path) -> None:
-    async with ControlPlane("first", folder=tmp_path) as plane:
-        await create(plane, "kept")
-        await plane.stop()
-    async with ControlPlane("second", folder=tmp_path) as plane:
-        assert "kept" in await names(plane)
-    assert (tmp_path / "etcd").is_dir()
-
-
-async def test_a_temporary_folder_goes_and_nothing_is_left() -> None:
-    async with ControlPlane() as plane:
-        folder = plane.folder
-        pids = [process.pid for process in plane.processes.values()]
-        assert set(plane.statistics()) == {"etcd", "kube-apiserver"}
-    assert not folder.exists()
-    assert not any(map(alive, pids))
-    with pytest.raises(TestbedError, match="closed"):
-        _ = plane.url
+    assert apiserver.exit_code == 0
+    assert plane.processes["etcd"].pid != etcd.pid
+    assert "before-the-restart" in await names(plane)
 
 
 async def test_a_failed_start_shows_the_log_and_leaves_nothing() -> None:
@@ -203,7 +183,14 @@ async def test_a_failed_start_shows_the_log_and_leaves_nothing() -> None:
     assert plane.processes == {}
 
 
-async def test_a_cancelled_start_leaves_nothing() -> None:
+def test_how_often_garbage_is_collected_is_for_the_environment_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOGC", raising=False)
+    assert programs.environment()["GOGC"] == "400"
+    monkeypatch.setenv("GOGC", "50")
+    assert programs.environment()["GOGC"] == "50"
+
+
+async def test_a_cancelled_start_leaves_nothing_and_a_temporary_folder_goes() -> None:
     plane = ControlPlane()
     starting = asyncio.create_task(plane.start())
     await until(lambda: "kube-apiserver" in plane.processes)
@@ -211,7 +198,10 @@ async def test_a_cancelled_start_leaves_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not any(process.running for process in plane.processes.values())
+    folder = plane.folder
+    assert folder.exists()
     await plane.close()
+    assert not folder.exists()
 
 
 async def test_one_that_cannot_start_stops_the_others(tmp_path: Path) -> None:
@@ -224,40 +214,42 @@ async def test_one_that_cannot_start_stops_the_others(tmp_path: Path) -> None:
     await bed.close()
 
 
-_OWNER = """
-import asyncio, pathlib, signal, sys
-from federator.testing import ControlPlane
-
-# As in a terminal: a test run in the background hands down that it ignores Ctrl-C.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-async def main():
-    async with ControlPlane() as plane:
-        pids = pathlib.Path(sys.argv[1])
-        pids.with_suffix(".partial").write_text(" ".join(str(p.pid) for p in plane.processes.values()))
-        pids.with_suffix(".partial").rename(pids)
-        await asyncio.sleep(1000)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-async def test_nothing_outlives_the_process_that_started_it(tmp_path: Path, end: signal.Signals) -> None:
-    owner = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _OWNER, str(tmp_path / "pids"), stderr=asyncio.subprocess.DEVNULL
-    )
+@asynccontextmanager
+async def owner(folder: Path, *, until_it_is: str) -> AsyncIterator[tuple[Process, list[int]]]:
+    """A process with a control plane that is "launched" or "ready", and the PIDs of the programs of that."""
+    group = ProcessGroup()
     try:
+        module = "tests.integration.testbed.owner"
+        process = group.launch_module("owner", module, [str(folder)], log=folder / "owner.log", folder=Path.cwd())
         async with asyncio.timeout(60):
-            while not (tmp_path / "pids").exists():  # noqa: ASYNC110 - another process makes it
+            while not (folder / until_it_is).exists():
+                assert process.running, process.log_tail()
                 await asyncio.sleep(0.05)
-        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        pids = json.loads((folder / until_it_is).read_text())
         assert len(pids) == 2
         assert all(map(alive, pids))
-        os.kill(owner.pid, end)
-        await owner.wait()
-        await until(lambda: not any(map(alive, pids)))
+        yield process, pids
     finally:
-        if owner.returncode is None:
-            owner.kill()
-            await owner.wait()
+        group.close()
+
+
+async def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
+    async with owner(tmp_path, until_it_is="launched") as (process, pids):
+        process.kill()
+        await until(lambda: not any(map(alive, pids)))
+
+
+async def test_nothing_outlives_an_interrupted_owner_but_a_given_folder_which_is_taken_up_again(tmp_path: Path) -> None:
+    async with owner(tmp_path, until_it_is="ready") as (process, pids):
+        os.kill(process.pid, signal.SIGINT)
+        await until(lambda: not process.running)
+        assert not any(map(alive, pids))
+    async with ControlPlane("second", folder=tmp_path / "data") as plane:
+        assert "kept" in await names(plane)
+        pids = [process.pid for process in plane.processes.values()]
+        # Paused is not dead: it can be closed like this.
+        plane.pause("etcd")
+    assert not any(map(alive, pids))
+    assert (tmp_path / "data" / "etcd").is_dir()
+    with pytest.raises(TestbedError, match="closed"):
+        _ = plane.url

@@ -9,7 +9,6 @@ from federator.errors import InvalidInput
 from federator.testing import AdminClient, ControlPlane, Testbed, Workload
 from federator.testing.admin_client import Json
 from federator.testing.manifests import deployment
-from federator.testing.pytest_plugin import ControlPlaneFactory
 
 pytestmark = pytest.mark.testbed
 
@@ -103,8 +102,8 @@ async def _count_is(listed: Callable[[], Awaitable[list[Json]]], count: int) -> 
     return len(await listed()) == count
 
 
-async def test_churn_goes_on_over_an_apiserver_that_is_away(control_plane_factory: ControlPlaneFactory) -> None:
-    plane = await control_plane_factory()
+async def test_churn_goes_on_over_an_apiserver_that_is_away(expendable_cluster: ControlPlane) -> None:
+    plane = expendable_cluster
     workload = Workload(plane, seed=1)
     await workload.fill(applications=6)
     churning = asyncio.create_task(workload.churn(rate=200))

@@ -1,0 +1,13 @@
+"""What the tests of the cache on real apiservers share."""
+
+import pytest
+
+from federator.testing.pytest_plugin import expendable_cluster
+
+__all__ = ["expendable_cluster"]
+
+
+@pytest.fixture
+def quick_dials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dial_soon` has a Reflector dial at once, and not within two seconds."""
+    monkeypatch.setattr("federator.cache.reflector.DIAL_SPREAD", 0.1)
