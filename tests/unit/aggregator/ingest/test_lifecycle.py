@@ -18,7 +18,7 @@ from federator.aggregator.ingest.lifecycle import (
 from federator.aggregator.ingest.settings import IngestSettings
 from federator.aggregator.ledger.memory import MemoryLedger
 from federator.aggregator.ledger.records import ClusterRecord, TypeEntry
-from federator.api.cluster import ClusterID, ClusterState, TypeState
+from federator.api.cluster import LISTING_ANEW, ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource, ResourceType
 from federator.errors import ClusterHeld, FederatorError, SessionFenced
 from tests.unit.agent.scripted_cluster import NODES, PODS
@@ -212,6 +212,14 @@ class TestReasons:
         world.now += 0.1
         await world.lifecycle.look()
         assert world.reason() == "third"
+
+    async def test_why_a_listing_does_not_come_is_told_at_once(self, world: World) -> None:
+        term = (await world.open()).record.term
+        await world.lifecycle.type_told(C, term, PODS, TypeState.STALE, LISTING_ANEW)
+        await world.lifecycle.type_told(C, term, PODS, TypeState.STALE, "a")
+        assert world.reason() == "a"
+        await world.lifecycle.type_told(C, term, PODS, TypeState.STALE, "b")
+        assert world.reason() == "a"
 
     async def test_a_reason_that_comes_back_leaves_nothing_to_tell(self, world: World) -> None:
         term = (await world.open()).record.term
