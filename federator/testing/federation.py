@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -179,9 +180,20 @@ class Federation:
             TestbedError: a process ended, or not all are LIVE in time; carries the end of the logs.
         """
         self.start_aggregator()
+        await self._wait_listening()
         for context in self.contexts:
             self.start_agent(context)
         await self.wait_state(ClusterState.LIVE)
+
+    async def _wait_listening(self) -> None:
+        # An agent that finds nobody tries again only after a second or two.
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                while not await _accepts(self.ingest_address):
+                    self._check_running()
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            raise TestbedError(f"no listener after {START_TIMEOUT:g} s\n{self._log_tails()}") from None
 
     async def wait_state(self, state: ClusterState, *contexts: str, timeout: float = START_TIMEOUT) -> None:
         """Waits until the clusters of some contexts (all if none is named) are in a state.
@@ -266,6 +278,22 @@ class Federation:
 
     def _log_tails(self) -> str:
         return "\n".join(f"the end of {process.log}:\n{process.log_tail()}" for process in self._processes.values())
+
+
+async def _accepts(address: str) -> bool:
+    """Whether something listens at `host:port` or `unix:PATH`."""
+    try:
+        if address.startswith("unix:"):
+            _, writer = await asyncio.open_unix_connection(address.removeprefix("unix:"))
+        else:
+            host, _, port = address.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
 
 
 def _free_port() -> int:
