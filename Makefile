@@ -11,8 +11,9 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 
 # Length of the demo; 0 runs until Ctrl-C.
 DEMO_SECONDS ?= 0
-# Two at once, dealt out by tests/conftest.py. Empty for one process, as a debugger needs it.
-WORKERS ?= -n 2 --dist loadscope --no-loadscope-reorder
+# Three at once on two cores, since many tests wait, dealt out by tests/conftest.py. Empty for one process, as a debugger
+# needs it.
+WORKERS ?= -n 3 --dist loadscope --no-loadscope-reorder
 # Where Python is told to keep no bytecode, the tests' goes to build/ and not beside the sources: without it, each worker
 # compiles all tests anew, a fifth of the whole work.
 ifneq ($(PYTHONDONTWRITEBYTECODE),)

@@ -314,12 +314,14 @@ async def test_heartbeats_keep_their_time_while_changes_are_sent(address: str) -
 
 async def test_a_wanted_listing_is_asked_of_the_informer_and_other_nacks_only_counted(address: str) -> None:
     aggregator = Scripted()
+    is_listed = asyncio.Event()
 
     async def ask(context: Any) -> None:
         held = [resource_type_to_proto(PODS)]
         await aggregator.welcome(context, snapshot_all=False, held_types=held, heartbeat_interval_ms=3_600_000)
         await context.write(ingest_pb2.PushResponse(nack=ingest_pb2.Nack(reason="OBJECT_MALFORMED", name="x")))
         await until(lambda: running.pusher.statistics()["nacks"])
+        await is_listed.wait()
         wanted = ingest_pb2.SnapshotRequest(types=[resource_type_to_proto(PODS)])
         await context.write(ingest_pb2.PushResponse(snapshot_request=wanted))
         while isinstance(await context.read(), ingest_pb2.PushRequest):
@@ -330,6 +332,7 @@ async def test_a_wanted_listing_is_asked_of_the_informer_and_other_nacks_only_co
     async with running.running():
         await until(lambda: running.pusher.status().state is PusherState.OPEN)
         running.sink.replaced_all("1", [])
+        is_listed.set()
         await until(lambda: running.sink.lists == 1)
         assert running.collection.held == [PODS]
         assert running.pusher.statistics()["nacks"] == {"OBJECT_MALFORMED": 1}
