@@ -11,9 +11,10 @@ PROTOS := $(wildcard proto/federator/v1/*.proto)
 
 # Length of the demo; 0 runs until Ctrl-C.
 DEMO_SECONDS ?= 0
-# Three at once on two cores, since many tests wait, dealt out by tests/conftest.py. Empty for one process, as a debugger
-# needs it.
-WORKERS ?= -n 3 --dist loadscope --no-loadscope-reorder
+# Three at once on two cores, since many tests wait; those of units do not. tests/conftest.py deals them out. Empty for one
+# process, as a debugger needs it.
+DEALT := --dist loadscope --no-loadscope-reorder
+WORKERS ?= -n 3 $(DEALT)
 # Where Python is told to keep no bytecode, the tests' goes to build/ and not beside the sources: without it, each worker
 # compiles all tests anew, a fifth of the whole work.
 ifneq ($(PYTHONDONTWRITEBYTECODE),)
@@ -58,7 +59,7 @@ test: testbed ## Run all tests, on real control planes
 
 .PHONY: unit
 unit: $(READY) ## Run the unit and contract tests only (no control planes)
-	@$(BYTECODE) $(BIN)/python -m pytest $(WORKERS) tests/unit tests/contract $(ARGS)
+	@$(BYTECODE) $(BIN)/python -m pytest $(if $(WORKERS),-n 2 $(DEALT)) tests/unit tests/contract $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check format, lint, types, import layers and generated code
