@@ -35,7 +35,7 @@ IS_SUPPORTED = hasattr(os, "pidfd_open")
 PRELOADED = tuple(f"federator.cli.{each}" for each in ("aggregator", "agent", "run", "get", "clusters", "ledger"))
 """What commands of federator import."""
 
-_MESSAGE_BYTES = 128 << 10  # arguments and environment; beyond, the kernel refuses to send it
+_MESSAGE_BYTES = 128 << 10  # arguments and environment
 _ANSWERS_WITHIN = 60.0
 
 
@@ -97,15 +97,17 @@ class ForkServer:
             group: the process group it joins before it runs; 0 for a new one.
 
         Raises:
-            TestbedError: the server has ended.
+            TestbedError: the server has ended, or arguments and environment take more than 128 KiB.
         """
         variables = dict(os.environ if environment is None else environment)
-        request = _Request(module, list(arguments), variables, str(folder), group)
+        message = msgspec.json.encode(_Request(module, list(arguments), variables, str(folder), group))
+        if len(message) > _MESSAGE_BYTES:
+            raise TestbedError(f"arguments and environment of {module} take {len(message)} bytes, {_MESSAGE_BYTES} fit")
         told, tells = os.pipe()
         try:
             with self._lock:
                 channel = self._connected()
-                socket.send_fds(channel, [msgspec.json.encode(request)], [stdin, stdout, stderr, tells])
+                socket.send_fds(channel, [message], [stdin, stdout, stderr, tells])
                 answer, (pidfd, *_), _, _ = socket.recv_fds(channel, 64, 1)
         except (OSError, ValueError) as error:
             os.close(told)

@@ -127,6 +127,12 @@ def test_it_joins_a_group(launcher: Launcher) -> None:
     assert launcher.launch("wait", group=first.pid).wait(30) == 1, "of a group that is gone it must not run"
 
 
+def test_what_does_not_fit_is_refused_and_the_server_goes_on(launcher: Launcher) -> None:
+    with pytest.raises(TestbedError, match="131072 fit"):
+        launcher.launch("x" * (128 << 10))
+    assert launcher.launch("0").wait(30) == 0
+
+
 def test_a_server_that_was_killed_is_told(tmp_path: Path) -> None:
     server = ForkServer(preloaded=())
     launcher = Launcher(server, tmp_path)
