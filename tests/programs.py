@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from federator.testing import fork_server
+from federator.testing.fork_server import start_module
 
 
 class Finished(NamedTuple):
@@ -46,35 +43,20 @@ def run_module(
     Raises:
         subprocess.TimeoutExpired: it was killed.
     """
-    words = list(map(str, arguments))
-    server = fork_server.shared()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open("rb") as nothing:
-        if server is None:
-            command = [sys.executable, "-m", module, *words]
-            code = subprocess.run(
-                command,
-                stdin=nothing,
-                stdout=out,
-                stderr=err,
-                env=environment,
-                cwd=folder,
-                timeout=timeout,
-                check=False,
-            ).returncode
-        else:
-            process = server.launch(
-                module,
-                words,
-                stdin=nothing.fileno(),
-                stdout=out.fileno(),
-                stderr=err.fileno(),
-                folder=folder or Path.cwd(),
-                environment=environment,
-            )
-            try:
-                code = process.wait(timeout)
-            finally:
-                process.kill()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start_module(
+            module,
+            list(map(str, arguments)),
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+            folder=folder,
+            environment=environment,
+        )
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+            process.wait()
         out.seek(0)
         err.seek(0)
         return Finished(code, out.read().decode(), err.read().decode())

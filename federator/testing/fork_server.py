@@ -292,3 +292,54 @@ def switch_on() -> None:
 def shared() -> ForkServer | None:
     """The server of this process, if forking is switched on."""
     return _shared[0] if _shared else None
+
+
+def start_module(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    group: int | None = None,
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Runs a module as a process: a fork where forking is switched on, else `python -m`.
+
+    Args:
+        module: its name.
+        arguments: the program's.
+        stdin: descriptor; empty input by default.
+        stdout: descriptor; this process's by default.
+        stderr: descriptor; this process's by default.
+        folder: its working directory; that of this process if None.
+        environment: all of it; that of this process if None.
+        group: the process group it joins.
+
+    Raises:
+        TestbedError: it cannot be forked.
+        OSError: Python cannot be executed.
+    """
+    server = shared()
+    if server is None:
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=folder,
+            env=environment,
+            process_group=group,
+        )
+    with Path(os.devnull).open("rb") as nothing:
+        return server.launch(
+            module,
+            arguments,
+            stdin=nothing.fileno() if stdin == subprocess.DEVNULL else stdin,
+            stdout=1 if stdout is None else stdout,
+            stderr=2 if stderr is None else stderr,
+            folder=folder or Path.cwd(),
+            environment=environment,
+            group=group or 0,
+        )

@@ -6,13 +6,11 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from federator.testing import fork_server
-from federator.testing.fork_server import ForkedProcess
+from federator.testing.fork_server import ForkedProcess, start_module
 
 # The warden: leader of the group, and the only reader of a pipe whose writing end only our process holds. However our
 # process ends, SIGKILL included, the kernel closes that end, `read` returns and the whole group is killed.
@@ -115,22 +113,17 @@ class ProcessGroup:
             TestbedError: it cannot be forked.
             OSError: Python cannot be executed.
         """
-        server = fork_server.shared()
-        if server is None:
-            command = [sys.executable, "-m", module, *arguments]
-            return self.launch(name, command, log=log, folder=folder, environment=environment)
-        with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
-            forked = server.launch(
+        with log.open("ab") as output:
+            started = start_module(
                 module,
                 arguments,
-                stdin=nothing.fileno(),
                 stdout=output.fileno(),
                 stderr=output.fileno(),
                 folder=folder,
                 environment=environment,
                 group=self._warden.pid,
             )
-        return self._started(Process(name, forked, log))
+        return self._started(Process(name, started, log))
 
     def _started(self, process: Process) -> Process:
         self._processes = [*(earlier for earlier in self._processes if earlier.running), process]

@@ -10,16 +10,14 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from federator.testing import fork_server
-from federator.testing.fork_server import ForkedProcess
+from federator.testing.fork_server import ForkedProcess, start_module
 from tests.bench.figure import WrongResult
 
 Json = dict[str, Any]
@@ -43,7 +41,7 @@ class LoadProcess:
         self._commands, stdin = socket.socketpair()
         answers, stdout = socket.socketpair()
         with stdin, stdout:
-            self._process = _launch(self._module, self._arguments, stdin.fileno(), stdout.fileno())
+            self._process = start_module(self._module, self._arguments, stdin=stdin.fileno(), stdout=stdout.fileno())
         self._answers, self._connection = await asyncio.open_connection(sock=answers, limit=_LIMIT)
         try:
             await self._answer()
@@ -88,15 +86,6 @@ class LoadProcess:
         self._connection.close()
         with suppress(ConnectionError):  # of what it had still to say
             await self._connection.wait_closed()
-
-
-def _launch(module: str, arguments: Sequence[str], stdin: int, stdout: int) -> subprocess.Popen[bytes] | ForkedProcess:
-    server = fork_server.shared()
-    if server is None:
-        return subprocess.Popen([sys.executable, "-m", module, *arguments], stdin=stdin, stdout=stdout)
-    stderr = sys.__stderr__
-    assert stderr is not None
-    return server.launch(module, arguments, stdin=stdin, stdout=stdout, stderr=stderr.fileno(), folder=Path.cwd())
 
 
 async def serve(answer: Answer) -> None:

@@ -6,15 +6,13 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 
-from federator.testing import fork_server
-from federator.testing.fork_server import ForkedProcess
+from federator.testing.fork_server import ForkedProcess, start_module
 from tests.programs import Finished
 
 ROOT = Path(__file__).parents[3]
@@ -81,27 +79,16 @@ async def running(name: str, *arguments: str | Path, kubeconfig: Path) -> AsyncI
     """Runs `examples/NAME.py`, for as long as the context is open."""
     environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _start(name, list(map(str, arguments)), out, err, environment)
+        process = start_module(
+            f"examples.{name}",
+            list(map(str, arguments)),
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+            folder=ROOT,
+            environment=environment,
+        )
         try:
             yield Example(process, out, err)
         finally:
             process.kill()
             process.wait()
-
-
-def _start(
-    name: str, words: Sequence[str], out: IO[bytes], err: IO[bytes], environment: dict[str, str]
-) -> subprocess.Popen[bytes] | ForkedProcess:
-    with Path(os.devnull).open("rb") as nothing:
-        if server := fork_server.shared():
-            return server.launch(
-                f"examples.{name}",
-                words,
-                stdin=nothing.fileno(),
-                stdout=out.fileno(),
-                stderr=err.fileno(),
-                folder=ROOT,
-                environment=environment,
-            )
-        command = [sys.executable, str(ROOT / "examples" / f"{name}.py"), *words]
-        return subprocess.Popen(command, stdin=nothing, stdout=out, stderr=err, env=environment)
