@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from federator.api.cluster import ClusterState, normalise_cluster_id
 from federator.client import InventoryClient, TLSFiles, aconnect
@@ -91,7 +91,12 @@ class Federation:
 
     Attributes:
         tls: certificates, where agents push over TCP with TLS; None where they push over a unix socket, without.
+        aggregator_module: what its aggregator is: `federator`, or what takes the same arguments.
+        agent_module: what its agents are.
     """
+
+    aggregator_module: ClassVar[str] = "federator"
+    agent_module: ClassVar[str] = "federator"
 
     def __init__(
         self,
@@ -258,16 +263,18 @@ class Federation:
         running = self._processes.get(name)
         if running is not None and running.running:
             raise TestbedError(f"{name} runs already")
-        # No settings of the user's environment: what runs here is told everything by arguments.
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
         self._processes[name] = self._group.launch_module(
             name,
-            "federator",
+            self.aggregator_module if name == "aggregator" else self.agent_module,
             arguments,
             log=self.folder / f"{name}.log",
             folder=self.folder,
-            environment=environment,
+            environment=self._environment(),
         )
+
+    def _environment(self) -> dict[str, str]:
+        # No settings of the user's: what runs here is told everything by arguments.
+        return {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
 
     def _check_running(self) -> None:
         for name, process in self._processes.items():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from federator.api.cluster import ClusterState
 from federator.testing.federation import Federation
@@ -26,26 +24,16 @@ _ROOT = Path(__file__).parents[2]
 
 
 class SpecialFederation(Federation):
-    """A federation of modules of the tests, which take what `federator` does, or more.
+    """A federation of modules of the tests."""
 
-    Attributes:
-        aggregator_module: what its aggregator is.
-        agent_module: what its agents are.
-    """
+    def _environment(self) -> dict[str, str]:
+        return super()._environment() | {"PYTHONPATH": str(_ROOT)}
 
-    aggregator_module: ClassVar[str] = "federator"
-    agent_module: ClassVar[str] = "federator"
 
-    def _launch(self, name: str, *arguments: str) -> None:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("FEDERATOR_")}
-        self._processes[name] = self._group.launch_module(
-            name,
-            self.aggregator_module if name == "aggregator" else self.agent_module,
-            arguments,
-            log=self.folder / f"{name}.log",
-            folder=self.folder,
-            environment=environment | {"PYTHONPATH": str(_ROOT)},
-        )
+class HastyFederation(SpecialFederation):
+    """One that soon tells what is gone, and soon finds what is back, for tests that wait for that."""
+
+    aggregator_module = agent_module = "tests.robustness.hasty"
 
 
 class FederatedBed:

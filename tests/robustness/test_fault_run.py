@@ -9,7 +9,7 @@ import pytest
 
 from federator.testing.testbed import Testbed
 from tests.robustness.fault_run import FaultRun, RoundReport
-from tests.robustness.federated_bed import FederatedBed, SpecialFederation
+from tests.robustness.federated_bed import FederatedBed, HastyFederation
 from tests.robustness.hasty import HEARTBEAT
 from tests.robustness.plan import CLUSTERS, Fault, Kind, Role, Round, draw
 from tests.robustness.watch_run import WatchBed, WatchReport, watch_run
@@ -36,12 +36,6 @@ DRAWN = {
 }
 
 WATCH_SEED = 1907
-
-
-class HastyFederation(SpecialFederation):
-    """One that soon tells that an agent is gone, and soon finds what is back: tests and rounds wait for that."""
-
-    aggregator_module = agent_module = "tests.robustness.hasty"
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -49,8 +48,6 @@ def refused(*arguments: str | Path, code: int = 2, said: Sequence[str]) -> Case:
 async def federator(*arguments: str | Path, server: str = "", **variables: str) -> Output:
     """Runs a command to its end, without settings from this process's environment."""
     environment = _environment(server) | variables
-    if "PYTHONPATH" in variables:  # another federator than this one, which is what a fork has imported
-        return await _started(*arguments, environment=environment)
     return Output(
         *await asyncio.to_thread(run_module, "federator", *arguments, environment=environment, timeout=TIMEOUT)
     )
@@ -76,28 +73,6 @@ async def assert_refused(*cases: Case, server: str = "") -> None:
 
     failures = [failure for failure in await asyncio.gather(*map(run, cases)) if failure]
     assert not failures, "\n".join(failures)
-
-
-async def _started(*arguments: str | Path, environment: dict[str, str]) -> Output:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "federator",
-        *arguments,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return Output(process.returncode, out.decode(), err.decode())
 
 
 def _environment(server: str) -> dict[str, str]:

@@ -22,9 +22,9 @@ from federator.testing.workload import Workload
 from tests.integration.federation.churn import churning
 from tests.integration.federation.commands import federator, launch
 from tests.integration.federation.conftest import NAMES
-from tests.integration.federation.hasty_federation import HastyFederation
 from tests.integration.federation.recorder import Recorder, settled
 from tests.integration.federation.truth import assert_equal
+from tests.robustness.federated_bed import HastyFederation
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(300)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import secrets
 import socket
 import sys
@@ -30,7 +29,7 @@ from federator.testing.pytest_plugin import ControlPlaneFactory
 from federator.v1 import inventory_pb2
 from tests.integration.federation.canary import PIECE, files, found, http2_messages
 from tests.integration.federation.commands import federator
-from tests.integration.federation.hasty_federation import ROOT, HastyFederation
+from tests.robustness.federated_bed import HastyFederation
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(600)]
 
@@ -273,7 +272,7 @@ class SecretFederation(HastyFederation):
             [sys.executable, "-m", self.agent_module, *arguments],
             log=self.folder / f"{name}.log",
             folder=self.folder,
-            environment=os.environ | {"PYTHONPATH": str(ROOT)},
+            environment=self._environment(),
         )
 
 

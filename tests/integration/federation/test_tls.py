@@ -18,7 +18,7 @@ from federator.testing.federation import Federation, FederationTLS
 from federator.testing.testbed import Testbed
 from federator.v1 import inventory_pb2, inventory_pb2_grpc
 from tests.integration.federation.commands import federator
-from tests.integration.federation.hasty_federation import HastyFederation
+from tests.robustness.federated_bed import HastyFederation
 
 pytestmark = [pytest.mark.testbed, pytest.mark.timeout(180)]
 
