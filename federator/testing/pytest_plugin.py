@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import itertools
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
@@ -28,6 +27,7 @@ from federator.testing.testbed import Testbed
 __all__ = [
     "control_plane_factory",
     "expendable_cluster",
+    "expendable_plane",
     "fake_api_server",
     "living_cluster",
     "pytest_collection_finish",
@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-_EXPENDABLE = pytest.StashKey[ControlPlane]()
 
 _numbers = itertools.count(1)
 
@@ -96,21 +94,24 @@ def shared_namespace(three_clusters: Testbed) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def expendable_plane() -> Iterator[ControlPlane]:
+    """The control plane of `expendable_cluster`, in whatever state the last test has left it."""
+    plane = ControlPlane("expendable")
+    yield plane
+    _run(plane.close())
+
+
 @pytest.fixture
-def expendable_cluster(pytestconfig: pytest.Config) -> ControlPlane:
+def expendable_cluster(expendable_plane: ControlPlane) -> ControlPlane:
     """A control plane without workload controllers that a test may kill, stop and pause; shared by the session.
 
     A test finds it running, with the objects that earlier ones have left in it.
     """
-    plane = pytestconfig.stash.get(_EXPENDABLE, None)
-    if plane is None:
-        # In the stash, and not a fixture of the session: those of two conftest.py that import it would be two.
-        plane = pytestconfig.stash[_EXPENDABLE] = ControlPlane("expendable")
-        pytestconfig.add_cleanup(functools.partial(_close, plane))
-    for process in plane.processes.values():
+    for process in expendable_plane.processes.values():
         process.resume()
-    _run(plane.start())
-    return plane
+    _run(expendable_plane.start())
+    return expendable_plane
 
 
 @pytest.fixture
@@ -137,10 +138,6 @@ async def fake_api_server() -> AsyncIterator[FakeApiServer]:
     """
     async with FakeApiServer(too_large_wait=0.0) as server:
         yield server
-
-
-def _close(plane: ControlPlane) -> None:
-    _run(plane.close())
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

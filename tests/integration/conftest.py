@@ -2,6 +2,8 @@
 
 from federator.testing.pytest_plugin import (
     control_plane_factory,
+    expendable_cluster,
+    expendable_plane,
     living_cluster,
     pytest_collection_finish,
     shared_namespace,
@@ -11,6 +13,8 @@ from tests.fixtures import python_is_forked
 
 __all__ = [
     "control_plane_factory",
+    "expendable_cluster",
+    "expendable_plane",
     "living_cluster",
     "pytest_collection_finish",
     "python_is_forked",

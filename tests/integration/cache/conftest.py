@@ -2,10 +2,6 @@
 
 import pytest
 
-from federator.testing.pytest_plugin import expendable_cluster
-
-__all__ = ["expendable_cluster"]
-
 
 @pytest.fixture
 def quick_dials(monkeypatch: pytest.MonkeyPatch) -> None:
