@@ -15,6 +15,7 @@ DEMO_SECONDS ?= 0
 # process, as a debugger needs it.
 DEALT := --dist loadscope --no-loadscope-reorder
 WORKERS ?= -n 3 $(DEALT)
+UNITS = $(if $(WORKERS),-n 2 $(DEALT))
 # Where Python is told to keep no bytecode, the tests' goes to build/ and not beside the sources: without it, each worker
 # compiles all tests anew, a fifth of the whole work.
 ifneq ($(PYTHONDONTWRITEBYTECODE),)
@@ -58,8 +59,12 @@ test: testbed ## Run all tests, on real control planes
 	@$(BYTECODE) $(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 .PHONY: unit
-unit: $(READY) ## Run the unit and contract tests only (no control planes)
-	@$(BYTECODE) $(BIN)/python -m pytest $(if $(WORKERS),-n 2 $(DEALT)) tests/unit tests/contract $(ARGS)
+unit: $(READY) ## Run the unit tests only, in less than half a minute: nothing but the process they run in
+	@$(BYTECODE) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-brief} $(BIN)/python -m pytest $(UNITS) tests/unit $(ARGS)
+
+.PHONY: component
+component: $(READY) ## Run the component and contract tests only: real gRPC, files and processes, no control planes
+	@$(BYTECODE) $(BIN)/python -m pytest $(UNITS) tests/component tests/contract $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check format, lint, types, import layers and generated code
@@ -70,7 +75,7 @@ lint: $(READY) ## Check format, lint, types, import layers and generated code
 	@$(MAKE) --no-print-directory proto-check
 
 .PHONY: check
-check: lint unit ## lint, then the unit and contract tests
+check: lint unit component ## lint, then all tests that need no control planes or long runs
 
 .PHONY: fix
 fix: $(READY) ## Apply what lint can mend by itself
@@ -106,7 +111,7 @@ EMPTY_EVERY ?= 10
 .PHONY: torture
 torture: testbed ## Property tests and cases at full size, kills, power cuts, fault runs, long: SEED=1 ROUNDS=10, reports in build/
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest $(WORKERS) -m "hypothesis or scaled" -p no:cacheprovider --timeout=1800 \
-		tests/unit tests/contract tests/conformance tests/robustness
+		tests/unit tests/component tests/contract tests/conformance tests/robustness
 	$(BIN)/python -m tests.robustness.ledger_torture --mode kill --kills $(KILLS) --seed $(SEED) --report build/ledger-torture.json
 	$(BIN)/python -m tests.robustness.ledger_torture --mode unsynced --kills $(UNSYNCED) --seed $(SEED) --report build/ledger-unsynced.json
 	$(BIN)/python -m tests.robustness.aggregator_torture --kills $(AGGREGATOR_KILLS) --empty-every $(EMPTY_EVERY) --seed $(SEED) --report build/aggregator-torture.json

@@ -31,7 +31,8 @@ def _keep_files_in_memory() -> None:
 
 _keep_files_in_memory()
 
-# Few examples each time, since every run draws others; `make torture` takes the thorough profile.
+# Few examples each time, since every run draws others: `make unit` is brief, `make torture` thorough.
+hypothesis.settings.register_profile("brief", max_examples=10, deadline=None)
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=2_000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

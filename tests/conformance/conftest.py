@@ -9,8 +9,8 @@ import pytest
 from federator.kube import MemberClient
 from federator.testing import FakeApiServer
 from federator.testing.pytest_plugin import fake_api_server
+from tests.component.kube.no_credentials import NoCredentials
 from tests.fixtures import logs, no_system_authorities, no_task_is_left
-from tests.unit.kube.no_credentials import NoCredentials
 
 __all__ = ["fake_api_server", "logs", "no_system_authorities", "no_task_is_left"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -22,9 +20,3 @@ def test_another_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Aggregator"):
         _ = package.Aggregator
     assert not hasattr(federator, "versions")
-
-
-def test_importing_it_reads_no_metadata() -> None:
-    program = "import sys, federator; sys.exit('importlib.metadata' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -14,11 +14,11 @@ from federator.aggregator.ledger.backup import back_up, read_manifest
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.restore import restore
 from federator.testing.process_group import ProcessGroup
+from tests.component.aggregator.ledger.filled import WEB, filled
 from tests.contract.ledger.member import PODS, objects
 from tests.integration.cli import killed_at_each_step
 from tests.integration.processes import appending_process
 from tests.programs import Finished, run_module
-from tests.unit.aggregator.ledger.filled import WEB, filled
 
 PAUSE = 0.02
 """Seconds: appended to often, and not so often that nothing else gets a turn, or so much that comparing takes long."""

@@ -12,7 +12,7 @@ import pytest
 
 from federator.client import EventType
 from federator.v1 import inventory_pb2
-from tests.unit.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object, serving
+from tests.component.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object, serving
 
 
 @pytest.fixture

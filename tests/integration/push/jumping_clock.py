@@ -26,8 +26,8 @@ from federator.aggregator.aggregator import Aggregator  # noqa: E402
 from federator.aggregator.ingest.settings import IngestSettings  # noqa: E402
 from federator.client import EventType, aconnect  # noqa: E402
 from federator.v1 import ingest_pb2  # noqa: E402
+from tests.component.aggregator.running import running, settings  # noqa: E402
 from tests.integration.push.raw_agent import pushed, raw_agent  # noqa: E402
-from tests.unit.aggregator.running import running, settings  # noqa: E402
 
 BEATS = IngestSettings(heartbeat_interval=0.8)
 HOUR = 3600.0

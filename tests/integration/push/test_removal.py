@@ -34,13 +34,13 @@ from federator.v1 import admin_pb2, admin_pb2_grpc, ingest_pb2
 from federator.wire.body import content_hash, encode_body
 from federator.wire.resource_type import resource_type_to_proto, type_state_to_proto
 from federator.wire.status import from_rpc_error
+from tests.component.aggregator.running import running, scrape, settings
+from tests.component.aggregator.test_aggregator import health_of, listed_services
 from tests.fixtures import logs
 from tests.integration.push.harness import agent_settings, running_agent
 from tests.integration.push.raw_agent import RawAgent, raw_agent
 from tests.unit.agent.scripted_cluster import DEPLOYMENTS, PODS, WIDGETS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
-from tests.unit.aggregator.running import running, scrape, settings
-from tests.unit.aggregator.test_aggregator import health_of, listed_services
 
 __all__ = ["logs"]
 

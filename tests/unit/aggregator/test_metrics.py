@@ -17,8 +17,8 @@ from federator.aggregator.merge.merged_store import MergedStore
 from federator.aggregator.metrics import aggregator_metrics
 from federator.api.cluster import ClusterID, ClusterState
 from federator.observability.metrics import StatisticsCollector
+from tests.exposition import parsed
 from tests.unit.aggregator.federation import NODES, PODS, Federation, delete, put, raw_put
-from tests.unit.aggregator.running import parsed
 
 BERLIN, PARIS = ClusterID("berlin"), ClusterID("paris")
 

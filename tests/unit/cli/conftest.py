@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import pytest
 
 from federator.cli.main import main
-from tests.unit.cli.scripted_admin import ScriptedAdmin, administrating
-from tests.unit.client.scripted_inventory import ScriptedInventory, serving
 
 
 class Outcome(NamedTuple):
@@ -21,23 +18,6 @@ class Outcome(NamedTuple):
 
 
 Federator = Callable[..., Awaitable[Outcome]]
-
-
-@pytest.fixture
-async def inventory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedInventory]:
-    scripted = ScriptedInventory()
-    async with serving(scripted):
-        monkeypatch.setenv("FEDERATOR_SERVER", scripted.address)
-        yield scripted
-
-
-@pytest.fixture
-async def admin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedAdmin]:
-    """Listens where the aggregator of the state directory does, which the environment names."""
-    (tmp_path / "state").mkdir()
-    async with administrating(tmp_path / "state" / "admin.sock") as scripted:
-        monkeypatch.setenv("FEDERATOR_STATE_DIRECTORY", str(tmp_path / "state"))
-        yield scripted
 
 
 @pytest.fixture
