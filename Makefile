@@ -16,11 +16,9 @@ DEMO_SECONDS ?= 0
 DEALT := --dist loadscope --no-loadscope-reorder
 WORKERS ?= -n 3 $(DEALT)
 UNITS = $(if $(WORKERS),-n 2 $(DEALT))
-# Where Python is told to keep no bytecode, the tests' goes to build/ and not beside the sources: without it, each worker
-# compiles all tests anew, a fifth of the whole work.
-ifneq ($(PYTHONDONTWRITEBYTECODE),)
-BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX='$(CURDIR)/build/pycache'
-endif
+# Without bytecode each worker compiles all tests anew, a fifth of the whole work. So it is kept here even where Python is
+# told to keep none; make clean removes it.
+BYTECODE := PYTHONDONTWRITEBYTECODE=
 # Of the fault runs.
 SEED ?= 1
 ROUNDS ?= 10
