@@ -1,10 +1,11 @@
 """Store: opens the ledger of a state directory, and begins a new one where the old one is past use.
 
 LMDB's pages have no checksums. What reads a damaged one is told so, or reads what no record's checksum fits, or is
-killed by SIGBUS, SIGSEGV or SIGABRT. So beside the ledger's folder stand two small files. One is there while the ledger
-is open, and counts the starts that did not come as far as serving: too many of them in a row, and the folder is set
-aside; one that served and then ended without closing it, and the ledger is looked at whole before it serves again. The
-other says that a running process met a damaged page. The agents fill a new ledger.
+killed by SIGBUS, SIGSEGV or SIGABRT. So beside the ledger's folder stand small files. One is there while the ledger is
+open, and counts the processes that were killed before they served, or by what they found in the ledger (`fault`): too
+many of them in a row, and the folder is set aside. After one that served and then ended without closing it, the ledger
+is looked at whole before it serves again. Another says that a running process met a damaged page. The agents fill a new
+ledger.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from federator.aggregator.ledger.fault import note_faults, take_fault
 from federator.aggregator.ledger.files import take_lock
 from federator.aggregator.ledger.room import BALLAST_FILE
 from federator.aggregator.ledger.tables import DATA_FILE, FILE_MODE, FOLDER
@@ -38,9 +40,12 @@ ASIDE = "ledger.damaged-"
 KEPT_ASIDE = 2
 """Folders that are kept: one to look at, and one in case the first was set aside for no good reason."""
 
-MAX_STARTS = 2
-"""Starts in a row that may not come as far as serving before the ledger is set aside. A process that is killed once
-while it starts, by an impatient supervisor or for its memory, says nothing about its files."""
+MAX_BAD_ENDS = 2
+"""Processes in a row that may be killed before they serve, or by the ledger, before it is set aside. A process that is
+killed once while it starts, by an impatient supervisor or for its memory, says nothing about its files."""
+
+_OPENING = "opening"
+_SERVING = "serving"
 
 T = TypeVar("T")
 
@@ -62,6 +67,7 @@ class Store:
         self._clock = clock
         self._stack = ExitStack()
         self._ended_badly = False
+        self._bad_ends = 0
         self._is_marked = False
 
     @property
@@ -83,6 +89,7 @@ class Store:
             self._directory.mkdir(parents=True, exist_ok=True)
             take_lock(self._directory / _LOCK_FILE, self._directory / FOLDER, self._stack)
             self._look_back()
+            note_faults(self._directory, self._stack)
             try:
                 return opener()
             except LedgerCorrupt as error:
@@ -102,7 +109,7 @@ class Store:
             LedgerError: this cannot be written down.
         """
         try:
-            _write_mark(self._directory, OPEN_FILE, 0, "serving")
+            _write_mark(self._directory, OPEN_FILE, self._bad_ends, _SERVING)
         except OSError as error:
             raise LedgerError(f"cannot write beside the ledger in {self._directory}: {error}") from error
 
@@ -115,16 +122,22 @@ class Store:
 
     def _look_back(self) -> None:
         self._ended_badly = (self._directory / OPEN_FILE).exists()
-        starts, _ = _read_mark(self._directory, OPEN_FILE)
+        bad_ends, stage = _read_mark(self._directory, OPEN_FILE)
+        fault = take_fault(self._directory)
+        if fault is not None:
+            log.error("the process before this one was killed by a fault", cause=str(fault), frames=fault.frames)
+        if stage == _SERVING and not (fault and fault.is_of_ledger):
+            bad_ends = 0
         condemned, reason = _read_mark(self._directory, CONDEMNED_FILE)
         if condemned:
             self._set_aside(reason)
-            starts = 0
-        elif starts >= MAX_STARTS:
-            self._set_aside(f"{starts} starts in a row ended before it served")
-            starts = 0
+            bad_ends = 0
+        elif bad_ends >= MAX_BAD_ENDS:
+            self._set_aside(f"{bad_ends} processes in a row were killed by it, or before it served")
+            bad_ends = 0
         self._is_marked = True
-        _write_mark(self._directory, OPEN_FILE, starts + 1, "opening")
+        self._bad_ends = bad_ends + 1  # unless this one ends well
+        _write_mark(self._directory, OPEN_FILE, self._bad_ends, _OPENING)
 
     def _set_aside(self, reason: str) -> None:
         folder = self._directory / FOLDER

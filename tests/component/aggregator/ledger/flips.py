@@ -24,7 +24,7 @@ import structlog
 from federator.aggregator.ledger.damage import STATE_LOST
 from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.records import MAX_CHANGES, Delete, Entry, EntryType, ObjectEntry, Put
-from federator.aggregator.ledger.store import ASIDE, MAX_STARTS, Store
+from federator.aggregator.ledger.store import ASIDE, MAX_BAD_ENDS, Store
 from federator.api.cluster import ClusterID, TypeState
 from federator.api.key import ObjectKey
 from federator.api.resource import ResourceType
@@ -255,7 +255,7 @@ def run(written: Path, scratch: Path, truth: Truth, seed: int) -> tuple[str, str
     shutil.copytree(written, scratch)
     how = damage(scratch / "ledger" / "data.mdb", draw)
     ends: list[str] = []
-    while len(ends) < MAX_STARTS + 2:  # it may serve first, and be killed by a reader
+    while len(ends) < MAX_BAD_ENDS + 2:  # it may serve first, and be killed by a reader
         outcome = _fork(scratch, truth)
         if isinstance(outcome, Start):
             name, wrong = judge(truth, outcome)

@@ -14,6 +14,7 @@ from pathlib import Path
 from federator.aggregator.ledger.lmdb import FOLDER, LmdbLedger
 from federator.aggregator.ledger.store import Store
 from federator.errors import CursorExpired
+from tests.contract.ledger.member import Member, put
 
 
 async def live(how: str, directory: Path) -> None:
@@ -25,6 +26,10 @@ async def live(how: str, directory: Path) -> None:
     if how == "cut":  # SIGBUS
         os.truncate(directory / FOLDER / "data.mdb", 2 * 4096)
         list(ledger.present())
+    if how == "writing":
+        await (await Member.join(ledger)).push(put("web"))
+    if how == "aborting":
+        os.abort()
     if how == "reading":
         position = ledger.oldest_revision
         while position < ledger.revision:

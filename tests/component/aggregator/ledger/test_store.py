@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,14 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.aggregator.ledger.codec import encode_revision
 from federator.aggregator.ledger.floor import FILE as FLOOR_FILE
 from federator.aggregator.ledger.lmdb import FOLDER, LmdbLedger
 from federator.aggregator.ledger.planning import first_revision
 from federator.aggregator.ledger.room import BALLAST_FILE
-from federator.aggregator.ledger.store import ASIDE, CONDEMNED_FILE, MAX_STARTS, Store, condemn
+from federator.aggregator.ledger.store import ASIDE, CONDEMNED_FILE, MAX_BAD_ENDS, Store, condemn
 from federator.errors import CursorForeign, LedgerCorrupt, LedgerError, LedgerLocked
+from tests.component.aggregator.ledger.data_file import DataFile
 from tests.contract.ledger.member import Member, put
 
 NOW = 1_800_000_000.0
@@ -115,7 +118,7 @@ async def test_a_new_ledger_starts_where_the_clock_is_when_that_is_higher(tmp_pa
 
 async def test_starts_that_are_killed_in_a_row_condemn_the_ledger(tmp_path: Path, ended: Ended) -> None:
     cursor, _ = await fill(tmp_path)
-    for _ in range(MAX_STARTS):
+    for _ in range(MAX_BAD_ENDS):
         assert ended(tmp_path, "opening") == -signal.SIGKILL
         assert not aside(tmp_path)
     store, ledger = opened(tmp_path)
@@ -128,7 +131,7 @@ async def test_starts_that_are_killed_in_a_row_condemn_the_ledger(tmp_path: Path
 
 async def test_a_start_that_is_killed_now_and_then_condemns_nothing(tmp_path: Path, ended: Ended) -> None:
     cursor, revision = await fill(tmp_path)
-    for _ in range(MAX_STARTS):
+    for _ in range(MAX_BAD_ENDS):
         assert ended(tmp_path, "opening") == -signal.SIGKILL
         assert ended(tmp_path, "serving") == -signal.SIGKILL
     store, ledger = opened(tmp_path)
@@ -164,8 +167,39 @@ async def test_a_page_that_kills_whoever_passes_over_it_is_met_before_anybody_is
     assert ends == [-signal.SIGABRT], "it served, and a reader met the page"
     while not aside(tmp_path):
         ends.append(ended(tmp_path, "serving"))
-        assert len(ends) <= MAX_STARTS + 2
-    assert ends[1:] == [-signal.SIGABRT] * MAX_STARTS + [-signal.SIGKILL]
+        assert len(ends) <= MAX_BAD_ENDS + 2
+    assert ends[1:] == [-signal.SIGABRT] * (MAX_BAD_ENDS - 1) + [-signal.SIGKILL]
+
+
+async def test_a_page_that_kills_whoever_writes_it_does_so_no_oftener_than_any_other(
+    tmp_path: Path, ended: Ended
+) -> None:
+    """No start meets it: the list of free pages names one that is in use, and is read when a commit needs pages."""
+    await fill(tmp_path)
+    file = DataFile(tmp_path)
+    for word_at in file.free_pages():
+        file.put(word_at, file.root)
+    assert [ended(tmp_path, "writing") for _ in range(MAX_BAD_ENDS)] == [-signal.SIGABRT] * MAX_BAD_ENDS
+    assert not aside(tmp_path)
+    with capture_logs() as logs:
+        store, ledger = opened(tmp_path)
+    (told,) = (log for log in logs if log["event"] == "the process before this one was killed by a fault")
+    assert re.fullmatch(r"Aborted in .*/federator/aggregator/ledger/\w+\.py:\d+ \w+", told["cause"])
+    assert len(aside(tmp_path)) == 1
+    await ledger.close()
+    store.close()
+
+
+async def test_a_fault_of_something_else_condemns_nothing(tmp_path: Path, ended: Ended) -> None:
+    cursor, revision = await fill(tmp_path)
+    for _ in range(MAX_BAD_ENDS + 1):
+        assert ended(tmp_path, "aborting") == -signal.SIGABRT
+    store, ledger = opened(tmp_path)
+    assert ledger.cursors.decode(cursor) == revision
+    assert not aside(tmp_path)
+    await ledger.close()
+    store.close()
+    assert files(tmp_path) == ["ledger", "ledger.floor", "ledger.lock"]
 
 
 async def test_what_a_running_process_condemned_is_set_aside(tmp_path: Path) -> None:
@@ -240,7 +274,7 @@ async def test_a_floor_that_is_damaged_or_behind_says_nothing(tmp_path: Path) ->
 async def test_one_process_at_a_time(tmp_path: Path) -> None:
     store, ledger = opened(tmp_path)
     store.serves()
-    for _ in range(MAX_STARTS + 1):
+    for _ in range(MAX_BAD_ENDS + 1):
         with pytest.raises(LedgerLocked):
             opened(tmp_path)
     assert not aside(tmp_path)
@@ -255,7 +289,7 @@ async def test_a_start_that_is_refused_says_nothing_about_the_files(tmp_path: Pa
     def refuse() -> LmdbLedger:
         raise LedgerError("no address space")
 
-    for _ in range(MAX_STARTS + 1):
+    for _ in range(MAX_BAD_ENDS + 1):
         with pytest.raises(LedgerError, match="no address space"):
             Store(tmp_path).open(refuse)
     store, ledger = opened(tmp_path)
