@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import select
+import signal
+import socket
 import sys
+import threading
 import time
 from typing import Annotated
 
@@ -69,4 +73,23 @@ def _confirmed(found: admin_pb2.RemoveClusterResponse) -> bool:
         f"{counted(found.objects, 'object')} will be deleted from the federation. Remove it? [y/N] "
     )
     sys.stderr.flush()
+    if threading.current_thread() is threading.main_thread():
+        _wait_for_line()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _wait_for_line() -> None:
+    """Waits until something was typed, or raises KeyboardInterrupt.
+
+    A bare read goes on waiting where another of the process's threads takes the signal, or where it comes just before:
+    Python's part of the handling needs the main thread. Its wakeup descriptor is written to in either case.
+    """
+    woken, waking = socket.socketpair()
+    with woken, waking:
+        waking.setblocking(False)
+        former = signal.set_wakeup_fd(waking.fileno())
+        try:
+            while sys.stdin not in select.select([sys.stdin, woken], [], [])[0]:
+                woken.recv(1)
+        finally:
+            signal.set_wakeup_fd(former)
