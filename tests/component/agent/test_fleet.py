@@ -186,4 +186,4 @@ async def test_cancelled_it_leaves_no_task_and_sends_what_it_had(aggregator: Agg
     assert set(phases(fleet).values()) <= {AgentPhase.STOPPED, AgentPhase.WAITING_FOR_MEMBER}
     assert aggregator.statistics()["ingest"]["session_ends"] == {"goodbye": 1}
     assert aggregator.statistics()["merge"]["objects"] == 1
-    assert asyncio.all_tasks() <= before
+    await eventually(lambda: asyncio.all_tasks() <= before)  # the aggregator ends its side of a session in its own time
