@@ -39,12 +39,12 @@ sys.addaudithook(_audit)
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_is_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Fails a test that opens a socket or a database or starts a process, also where the code under test hides that."""
     monkeypatch.setattr(lmdb, "Environment", lambda *_, **__: _refuse("opens a database"))
     monkeypatch.setattr(grpc.aio, "server", lambda *_, **__: _refuse("starts a server"))
     _refused.clear()
     _watching.set()
-    yield
+    yield _refused
     _watching.clear()
     assert not _refused

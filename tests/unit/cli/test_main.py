@@ -1,4 +1,4 @@
-"""The entry point: quick, lazy, and with exit codes that scripts can use."""
+"""The entry point: its help, its words for what goes wrong, and exit codes that scripts can use."""
 
 from __future__ import annotations
 
