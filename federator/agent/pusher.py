@@ -173,7 +173,7 @@ class Pusher:
         self._told_reason = ""
         self._gives_back_at = -math.inf
         self._is_beat_due = False
-        self._described: set[ResourceType] | None = None  # None where nobody would remember
+        self._described: dict[GroupResource, ResourceType] | None = None  # last; None where nobody would remember
         self._proofs_told: dict[GroupResource, tuple[float, int]] = {}
         self._session_ends: Counter[str] = Counter()
         self._nacks: Counter[str] = Counter()
@@ -272,7 +272,8 @@ class Pusher:
         self._told_reason = ""
         self._proofs_told.clear()
         is_remembered = welcome.protocol >= PROTOCOL
-        self._described = set(map(resource_type_from_proto, hello.types)) if is_remembered else None
+        described = map(resource_type_from_proto, hello.types)
+        self._described = {one.group_resource: one for one in described} if is_remembered else None
         self._status = PusherStatus(PusherState.OPEN, welcome.term)
         log.info(
             "session opened",
@@ -368,13 +369,12 @@ class Pusher:
         return message
 
     def _is_described(self, resource_type: ResourceType) -> bool:
-        """Whether a type was described in this session, which it is from now on."""
+        """Whether this is what was last described of a type in this session, which it is from now on."""
         if self._described is None:
             return False
-        if resource_type in self._described:
-            return True
-        self._described.add(resource_type)
-        return False
+        before = self._described.get(resource_type.group_resource)
+        self._described[resource_type.group_resource] = resource_type
+        return before == resource_type
 
     def _heartbeat(self) -> ingest_pb2.PushRequest:
         """Tells each proof twice: the first time a type may not be known yet, since its frames wait to be committed."""

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from federator.agent.agent import Agent, AgentPhase
 from federator.agent.pusher import PusherState
-from federator.api.cluster import ClusterState, TypeState
+from federator.api.cluster import ClusterID, ClusterState, TypeState
+from federator.api.resource import ResourceType
 from federator.errors import ClusterHeld, ClusterUIDChanged, ClusterUIDKnown, MemberUnreachable, UnknownResourceType
 from federator.testing.fault_proxy import FaultProxy
 from tests.integration.push.harness import Aggregator, agent_settings, eventually, running_agent
@@ -205,6 +207,39 @@ class TestMembers:
                 await eventually(lambda: aggregator.type_state("c0", WIDGETS) is TypeState.ABSENT)
             assert is_live(aggregator)
         assert aggregator.recorder.changes("c0", WIDGETS) == [("ADDED", "w"), ("DELETED", "w")] * 2
+
+    async def test_a_type_that_is_again_what_it_was_before_is_taken_for_that(self, aggregator: Aggregator) -> None:
+        """It is described once in a session; whoever was told of another since has to be told again."""
+        cluster = cluster_of(3, CRDS)
+        cluster_wide = msgspec.structs.replace(WIDGETS, namespaced=False)
+        async with running_agent(cluster, agent_settings("c0", aggregator.address)):
+            await eventually(lambda: is_live(aggregator))
+            for described, key in ((WIDGETS, "default/w"), (cluster_wide, "w"), (WIDGETS, "default/w")):
+                cluster.types.append(described)
+                cluster.put(CRDS, "widgets.example.com")
+                cluster.put(described, "w")
+                await eventually(lambda key=key: aggregator.names("c0", WIDGETS) == {key})  # type: ignore[misc]
+                await eventually(lambda: aggregator.type_state("c0", WIDGETS) is TypeState.LIVE)
+                cluster.delete(described, "w")
+                cluster.types.remove(described)
+                cluster.delete(CRDS, "widgets.example.com")
+                await eventually(lambda: aggregator.type_state("c0", WIDGETS) is TypeState.ABSENT)
+        assert aggregator.recorder.changes("c0", WIDGETS) == [("ADDED", "w"), ("DELETED", "w")] * 3
+
+    async def test_a_version_that_is_rolled_back_is_that_of_the_type_again(self, aggregator: Aggregator) -> None:
+        cluster = cluster_of(3, CRDS, WIDGETS)
+        cluster.put(WIDGETS, "w")
+        newer = msgspec.structs.replace(WIDGETS, version="v2")
+
+        def served() -> set[ResourceType]:
+            return {one.type for one in aggregator.ledger.types(ClusterID("c0")) if one.type.kind == WIDGETS.kind}
+
+        async with running_agent(cluster, agent_settings("c0", aggregator.address)):
+            for described in (WIDGETS, newer, WIDGETS):
+                cluster.types[-1] = described
+                cluster.put(CRDS, "widgets.example.com")
+                await eventually(lambda described=described: served() == {described})  # type: ignore[misc]
+                await eventually(lambda: is_live(aggregator))
 
     async def test_a_group_that_discovery_knows_nothing_of_keeps_its_types(self, aggregator: Aggregator) -> None:
         cluster = cluster_of(3, CRDS, WIDGETS)
