@@ -43,6 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "looptime: the test's loop does not sleep, its time jumps")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Notes how the run ended, for whoever runs what failed once more: 1 is that all ran, and some failed."""
+    if session.config.pluginmanager.hasplugin("cacheprovider") and not hasattr(session.config, "workerinput"):
+        session.config.cache.set("federator/exit-status", int(exitstatus))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Spares the garbage collector what is imported and collected: it would look through all of it again and again."""

@@ -140,6 +140,7 @@ def run(
                 await aggregator.started.wait()
                 # Agents end first: what they still have to send is taken.
                 await fleet.run()
+                raise next(iter(fleet.left_out().values()))  # with no context left there is nothing to serve
 
     run_service(federate())
 

@@ -52,7 +52,8 @@ class Binaries(NamedTuple):
     """Programs that are ready to run.
 
     Attributes:
-        folder: the cache folder of these versions, where built programs are.
+        folder: the cache folder of these versions, where built programs are; that of KUBEBUILDER_ASSETS where all are
+            there.
         paths: path of each program that was asked for.
         stages: kwok's stage files; empty unless kwok was asked for.
     """
@@ -79,7 +80,8 @@ async def provide(
     A program is taken from the folder that KUBEBUILDER_ASSETS names, if it is there, then from the cache
     (`$XDG_CACHE_HOME/federator/testbed/<versions and hash>`). What is in neither is built there by `go build`,
     by one process at a time: others wait for it, and say so. A program appears in the cache whole or not at all;
-    a build that was cut short loses only the program it was at.
+    a build that was cut short loses only the program it was at. kwok's stage files are taken from the folder `stages`
+    of either, or copied into the cache from kwok's module, which also needs Go.
 
     Args:
         names: keys of `PACKAGES`.
@@ -95,18 +97,19 @@ async def provide(
             raise InvalidInput("binary", name, ", ".join(PACKAGES))
     wanted = [name for name in PACKAGES if name in names]
     stages = "kwok" in wanted
-    ready = await asyncio.to_thread(_ready_made, wanted)
-    if len(ready) == len(wanted) and not stages:
-        return Binaries(next(iter(ready.values())).parent, ready, ())
+    ready, ready_stages = await asyncio.to_thread(_ready_made, wanted)
+    if len(ready) == len(wanted) and (ready_stages or not stages):
+        return Binaries(next(iter(ready.values())).parent, ready, ready_stages if stages else ())
     module = await asyncio.to_thread(ToolsModule, tools or Path(federator.__file__).parents[1] / "tools")
     cache = Cache(cache_root(), module, progress)
     missing = [name for name in wanted if name not in ready]
-    if not await asyncio.to_thread(cache.complete, missing, stages):
-        if ready and missing:
-            progress(f"KUBEBUILDER_ASSETS has no {', '.join(missing)}")
-        await cache.build(missing, stages)
+    copies_stages = stages and not ready_stages
+    if not await asyncio.to_thread(cache.complete, missing, copies_stages):
+        if ready:
+            progress(f"KUBEBUILDER_ASSETS has no {', '.join([*missing, *(['stages'] if copies_stages else [])])}")
+        await cache.build(missing, copies_stages)
     paths = {name: ready.get(name) or cache.path(name) for name in wanted}
-    return Binaries(cache.folder, paths, cache.stages() if stages else ())
+    return Binaries(cache.folder, paths, (ready_stages or cache.stages()) if stages else ())
 
 
 def cache_root() -> Path:
@@ -128,13 +131,19 @@ def cache_key(module: ToolsModule) -> str:
     return "-".join([*versions, operating_system, architecture, content[:12]])
 
 
-def _ready_made(names: Collection[str]) -> dict[str, Path]:
+def _ready_made(names: Collection[str]) -> tuple[dict[str, Path], tuple[Path, ...]]:
+    """Programs and stage files of the folder that KUBEBUILDER_ASSETS names."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
-        return {}
-    if not Path(assets).is_dir():
+        return {}, ()
+    folder = Path(assets).absolute()
+    if not folder.is_dir():
         raise TestbedError(f"KUBEBUILDER_ASSETS names {assets!r}, which is not a folder")
-    return {name: path for name in names if _is_program(path := Path(assets).absolute() / name)}
+    return {name: path for name in names if _is_program(path := folder / name)}, _stage_files(folder)
+
+
+def _stage_files(folder: Path) -> tuple[Path, ...]:
+    return tuple(sorted((folder / "stages").glob("*.yaml")))
 
 
 def _linker_flags(module: ToolsModule) -> str:
@@ -163,7 +172,7 @@ class Cache:
 
     def stages(self) -> tuple[Path, ...]:
         """Kwok's stage files, copied here so that the module's source is not needed to run it."""
-        return tuple(sorted((self.folder / "stages").glob("*.yaml")))
+        return _stage_files(self.folder)
 
     def complete(self, names: Collection[str], stages: bool) -> bool:
         """All of this is here."""

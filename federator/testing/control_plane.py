@@ -265,16 +265,19 @@ class ControlPlane:
             return
         arguments = [str(program), *programs.arguments(name, settings)]
         launch = self._grounded.group.launch
-        await _to_the_end(
-            lambda: launch(
-                name,
-                arguments,
-                log=self.folder / f"{name}.log",
-                folder=self.folder,
-                environment=programs.environment(),
-            ),
-            lambda process: self._processes.update({name: process}),
-        )
+        try:
+            await _to_the_end(
+                lambda: launch(
+                    name,
+                    arguments,
+                    log=self.folder / f"{name}.log",
+                    folder=self.folder,
+                    environment=programs.environment(),
+                ),
+                lambda process: self._processes.update({name: process}),
+            )
+        except OSError as error:
+            raise TestbedError(f"{name} of {self.name} cannot be run: {program}: {error.strerror}") from error
 
     async def _wait_ready(self) -> None:
         async with self.client() as client:

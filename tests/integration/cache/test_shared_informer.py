@@ -31,7 +31,13 @@ class Recording:
         self._slowness = slowness
         self.told: list[tuple[str, str, str]] = []
         self.initial: set[str] = set()
-        self.stale: list[str] = []
+        self._behind: list[str] = []
+        self._absent: set[str] = set()
+
+    @property
+    def stale(self) -> list[str]:
+        """Keys of which the Indexer did not hold what was told; to ask when all is told."""
+        return [*self._behind, *self._absent]
 
     def on_add(self, obj: KubeObject, is_initial: bool) -> None:
         if is_initial:
@@ -45,13 +51,19 @@ class Recording:
     def on_delete(self, obj: KubeObject | Tombstone) -> None:
         assert isinstance(obj, KubeObject)
         self.told.append(("delete", obj.name, ""))
+        self._absent.discard(obj.key)
+        held = self._informer.indexer.get_by_key(obj.key)
+        if held is not None and int(held.resource_version) <= int(obj.resource_version):
+            self._behind.append(obj.key)
 
     def _note(self, kind: str, obj: KubeObject) -> None:
         self.told.append((kind, obj.name, obj.resource_version))
         held = self._informer.indexer.get_by_key(obj.key)
-        # It may hold a later state or none, when more has happened since; never an earlier one.
-        if held is not None and int(held.resource_version) < int(obj.resource_version):
-            self.stale.append(obj.key)
+        # It may hold a later state when more has happened since, or none when that is a deletion, which is then told.
+        if held is None:
+            self._absent.add(obj.key)
+        elif int(held.resource_version) < int(obj.resource_version):
+            self._behind.append(obj.key)
 
     def last(self, name: str) -> str:
         return next(version for kind, told, version in reversed(self.told) if told == name and kind != "delete")

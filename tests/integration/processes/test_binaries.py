@@ -82,6 +82,33 @@ async def test_complete_ready_made_binaries_need_neither_go_nor_source(
     assert binaries.paths == {name: tmp_path / name for name in CONTROL_PLANE}
 
 
+async def test_a_folder_that_another_cache_has_filled_is_complete(
+    fake_go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = await provide(tools=fake_go.tools)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(built.folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    monkeypatch.setenv("PATH", "")
+    assert await provide(tools=tmp_path / "nowhere") == built
+
+
+async def test_ready_made_binaries_without_stages_get_those_of_the_module(
+    fake_go: FakeGo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    for name in PACKAGES:
+        (assets / name).write_text("#!/bin/sh\n")
+        (assets / name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    lines: list[str] = []
+    binaries = await provide(tools=fake_go.tools, progress=lines.append)
+    assert binaries.paths == {name: assets / name for name in PACKAGES}
+    assert len(binaries.stages) == 3
+    assert lines == ["KUBEBUILDER_ASSETS has no stages"]
+    assert fake_go.built() == []
+
+
 async def test_a_wrong_assets_folder_is_an_error_and_not_a_build(
     fake_go: FakeGo, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from kubernetes.aio import config
 
 from federator.errors import KubeStatusError, MemberUnreachable, TestbedError
 from federator.testing import AdminClient, ControlPlane, Testbed, programs
+from federator.testing.binaries import CONTROL_PLANE
 from federator.testing.certificates import CertificateAuthority, KeyPair
 from federator.testing.process_group import Process, ProcessGroup
 
@@ -181,6 +182,17 @@ async def test_a_failed_start_shows_the_log_and_leaves_nothing() -> None:
         async with plane:
             pass
     assert plane.processes == {}
+
+
+async def test_a_program_that_cannot_be_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one for another platform."""
+    for name in CONTROL_PLANE:
+        (tmp_path / name).write_bytes(b"\x7fELF of something else")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    with pytest.raises(TestbedError, match=f"etcd of testbed cannot be run: {tmp_path}/etcd: Exec format error"):
+        async with ControlPlane():
+            pass
 
 
 def test_how_often_garbage_is_collected_is_for_the_environment_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
