@@ -269,14 +269,16 @@ class Informers:
     def _hurry_after_outage(self, looked: Sequence[tuple[_Running, ReflectorStatus]], now: float) -> None:
         """Once an apiserver that answered nobody answers one type again, lets the others dial without waiting.
 
-        Each would otherwise sit out a delay that has grown with the outage, up to a minute.
+        Each would otherwise sit out a delay that has grown with the outage, up to a minute. A type that is denied asks
+        too seldom to say whether anybody answers.
         """
         unreachable = [
             (running.informer, status.error)
             for running, status in looked
             if isinstance(status.error, MemberUnreachable)
         ]
-        if unreachable and len(unreachable) == len(looked):
+        denied = sum(_is_denied(status) for _, status in looked)
+        if unreachable and len(unreachable) + denied == len(looked):
             if not self._is_outage:
                 _, cause = unreachable[0]
                 log.warning("apiserver does not answer", cluster=self._settings.cluster_id, cause=str(cause))
@@ -301,7 +303,7 @@ class Informers:
         if status.state is ReflectorState.WATCHING:
             # A stream that has just opened after a failure proves nothing yet, in either direction.
             return (TypeState.LIVE, "") if status.error is None else None
-        if isinstance(status.error, KubeStatusError) and status.error.code == HTTPStatus.FORBIDDEN:
+        if _is_denied(status):
             return TypeState.DENIED, str(status.error)
         if status.failing_since is not None and now - status.failing_since > self._settings.stale_after:
             return TypeState.STALE, str(status.error)
@@ -380,3 +382,7 @@ def _is_same_collection(running: ResourceType, wanted: ResourceType | None) -> b
         wanted.kind,
         wanted.namespaced,
     )
+
+
+def _is_denied(status: ReflectorStatus) -> bool:
+    return isinstance(status.error, KubeStatusError) and status.error.code == HTTPStatus.FORBIDDEN

@@ -60,7 +60,7 @@ class Load(NamedTuple):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def load(living_bed: Testbed, fed: InventoryClient) -> AsyncIterator[Load]:
-    """Watches over changes on all clusters at once, and over the deletion of a namespace while others fill."""
+    """Watches over changes on all clusters at once, and over a namespace's deletion while they go on in another."""
     doomed = [Workload(plane, namespaces=(DOOMED,), seed=1) for plane in living_bed]
     kept = [Workload(plane, namespaces=(KEPT,), seed=8) for plane in living_bed]
     await asyncio.gather(*(workload.fill(applications=2) for workload in doomed + kept))
@@ -74,12 +74,11 @@ async def load(living_bed: Testbed, fed: InventoryClient) -> AsyncIterator[Load]
             await churn.until_done(OPERATIONS)
             during = await watch()
             await churn.until_done(2 * OPERATIONS, {"create", "delete", "scale", "roll", "relabel", "configure"})
-        for plane in living_bed:
-            async with plane.client() as client:
-                await client.delete(f"/api/v1/namespaces/{DOOMED}")
-        # The load goes on elsewhere while the namespace's controller deletes.
-        await asyncio.gather(*(workload.fill(applications=1) for workload in kept))
-        await _wait_gone(living_bed, DOOMED)
+        async with churning(kept, rate=5):
+            for plane in living_bed:
+                async with plane.client() as client:
+                    await client.delete(f"/api/v1/namespaces/{DOOMED}")
+            await _wait_gone(living_bed, DOOMED)
         yield Load(fed, before, selected, during, await watch())
 
 

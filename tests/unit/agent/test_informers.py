@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.agent.frame import (
     Change,
@@ -75,6 +76,23 @@ async def test_after_an_outage_all_types_are_back_soon_after_the_first() -> None
             await asyncio.sleep(0.5)
         assert loop.time() - first < 6, "the others would have waited up to a minute"
         assert cluster.lists.total() == len(TYPES), "and nobody listed anew"
+
+
+async def test_what_is_denied_and_asks_seldom_hides_no_outage() -> None:
+    cluster = ScriptedCluster(*TYPES)
+    cluster.denied.update(each.group_resource for each in (NODES, DEPLOYMENTS, WIDGETS))
+    async with running(cluster):
+        for _ in range(20):  # until its delays are long
+            await asyncio.sleep(30)
+            cluster.bookmark(PODS)
+            cluster.bookmark(CRDS)
+        with capture_logs() as logs:
+            cluster.go_down()
+            await asyncio.sleep(10)
+            cluster.come_back()
+            await asyncio.sleep(20)
+    said = [log["event"] for log in logs if log["event"].startswith("apiserver")]
+    assert said == ["apiserver does not answer", "apiserver answers again"]
 
 
 async def test_bug28_a_first_list_that_is_not_answered_is_told() -> None:
