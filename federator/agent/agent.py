@@ -34,6 +34,7 @@ from federator.errors import (
     FederatorError,
     KubeStatusError,
     MemberUnreachable,
+    UnknownResourceType,
 )
 from federator.v1 import ingest_pb2
 from federator.wire.digest import PROTOCOL
@@ -73,6 +74,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
         session: how it stands with the aggregator.
         types: how each type is followed; none before the first session.
         left_out: by type, the first keys of objects that were refused or cannot be sent.
+        lacking: why it has had nothing to collect since its cluster was reached, where it waits for the types named.
     """
 
     cluster_id: str
@@ -82,6 +84,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     session: PusherStatus
     types: tuple[TypeHealth, ...]
     left_out: Mapping[GroupResource, Sequence[str]] = {}
+    lacking: UnknownResourceType | None = None
 
 
 class Agent:
@@ -142,7 +145,7 @@ class Agent:
         An apiserver or aggregator that cannot be reached is waited for.
 
         Raises:
-            UnknownResourceType: none of the names of types is served.
+            UnknownResourceType: none of the names of types is served, and the settings do not have them waited for.
             ClusterUIDChanged: behind the same address there is another cluster now.
             InvalidInput: credentials or cluster cannot be what they have to be.
         """
@@ -183,6 +186,7 @@ class Agent:
             session,
             tuple(self._informers.health()),
             self._outbox.left_out(),
+            self._follower.lacking,
         )
 
     def statistics(self) -> Mapping[str, Mapping[str, object]]:

@@ -12,7 +12,7 @@ from federator.agent.member import Member
 from federator.agent.selection import Selected, Selection
 from federator.agent.settings import AgentSettings
 from federator.api.resource import GroupResource, ResourceType
-from federator.errors import FederatorError
+from federator.errors import FederatorError, UnknownResourceType
 from federator.kube.discovery import Discovery
 
 log = structlog.get_logger(__name__)
@@ -42,6 +42,7 @@ class TypeFollower:
         self._missing_since: dict[GroupResource, float] = {}
         self._started_at = 0.0
         self._is_confirmed = False
+        self._lacking: UnknownResourceType | None = None
         self._may_have_changed = asyncio.Event()
         self._counts: Counter[str] = Counter()
         self._failure = ""
@@ -59,14 +60,19 @@ class TypeFollower:
         """Looks for the first time.
 
         Raises:
-            UnknownResourceType: none of the names given matches, and discovery is complete.
+            UnknownResourceType: none of the names given matches, discovery is complete, and types are not waited for.
             KubeStatusError, MemberUnreachable, CredentialsError: discovery cannot be read.
         """
         discovery = await self._member.discover()
         self._started_at = asyncio.get_running_loop().time()
         self._take(discovery)
         if not discovery.failed_groups:
-            self._selection.check(self._selected)
+            try:
+                self._selection.check(self._selected)
+            except UnknownResourceType as error:
+                if not self._settings.waits_for_types:
+                    raise
+                self._lacking = error
 
     async def run(self, apply: Callable[[Sequence[ResourceType]], None]) -> None:
         """Follows until cancelled.
@@ -90,6 +96,11 @@ class TypeFollower:
                 await asyncio.sleep(self._settings.discovery_debounce)
         except TimeoutError:
             return
+
+    @property
+    def lacking(self) -> UnknownResourceType | None:
+        """Why there was nothing to collect from the start on; None as soon as there is, or once was."""
+        return self._lacking
 
     @property
     def left_out(self) -> Mapping[ResourceType, str]:
@@ -146,6 +157,8 @@ class TypeFollower:
         self._is_confirmed = now - self._started_at >= confirm
         self._discovery = discovery
         self._selected = self._selection.select(known.values())
+        if self._selected.types:
+            self._lacking = None
         self._tell(before)
 
     def _tell(self, before: Selected) -> None:

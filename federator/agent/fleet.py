@@ -38,6 +38,8 @@ class AgentFleet:
     An agent whose settings or cluster make it fail is reported and left out; the others go on. One whose cluster is
     already a member under another ClusterID is skipped: two contexts of a kubeconfig may well reach one cluster. Of
     several contexts with one server the first joins, as long as it can: the others wait until it has, or has failed.
+    A cluster need not serve the types that were named (`AgentSettings.waits_for_types`), but where none of all clusters
+    ever has, their agents are left out.
     """
 
     def __init__(self, agents: Iterable[NamedAgent]) -> None:
@@ -71,8 +73,12 @@ class AgentFleet:
         try:
             while not (await asyncio.wait([running], timeout=LOOK_INTERVAL))[0]:
                 status = named.agent.status()
-                if isinstance(status.session.error, ClusterUIDKnown):
-                    self._leave_out(named, status.session.error)
+                error = status.session.error
+                if isinstance(error, ClusterUIDKnown):
+                    self._leave_out(named, error)
+                    return
+                if status.lacking is not None and self._all_lack():
+                    self._leave_out(named, status.lacking)
                     return
                 if status.phase is AgentPhase.PUSHING or status.error is not None:
                     self._settled[named.context].set()
@@ -83,6 +89,11 @@ class AgentFleet:
             self._settled[named.context].set()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    def _all_lack(self) -> bool:
+        return all(
+            named.context in self._left_out or named.agent.status().lacking is not None for named in self._agents
+        )
 
     def _leave_out(self, named: NamedAgent, error: FederatorError) -> None:
         self._left_out[named.context] = error

@@ -47,6 +47,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
         replace: let this cluster take the ClusterID from another cluster UID, whose objects then leave as deletions.
         resources: names of the types to collect, as kubectl takes them; empty for all but the default denials
             (`federator.agent.selection`).
+        waits_for_types: go on where the cluster serves none of them yet. False: a name is rather misspelt.
         namespace: collect only this namespace; empty for all.
         label_selector: collect only objects matching it; empty for all. Given to the apiserver as it is.
         secrets: what of a Secret leaves its cluster. Off: whoever wants more has to say so.
@@ -83,6 +84,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_labels: Mapping[str, str] = {}
     replace: bool = False
     resources: tuple[str, ...] = ()
+    waits_for_types: bool = False
     namespace: str = ""
     label_selector: str = ""
     secrets: SecretMode = SecretMode.OFF

@@ -106,6 +106,7 @@ class Collecting(NamedTuple):
         source: str,
         cluster_labels: Mapping[str, str],
         tls: TLSFiles | None = None,
+        waits_for_types: bool = False,
     ) -> AgentSettings:
         """Settings of the agent of one cluster; the arguments are what differs from cluster to cluster.
 
@@ -121,6 +122,7 @@ class Collecting(NamedTuple):
             cluster_labels=cluster_labels,
             replace=self.replace,
             resources=resource_names(self.resource),
+            waits_for_types=waits_for_types,
             namespace=self.namespace,
             label_selector=self.selector,
             secrets=secret_mode(self.secrets),

@@ -118,6 +118,7 @@ def run(
                             display_name=name,
                             source="kubeconfig",
                             cluster_labels=labels[cluster_ids[name]],
+                            waits_for_types=len(names) > 1,  # clusters need not serve the same
                         ),
                         KubeMember(MemberClient.from_kubeconfig(name, path=kubeconfig)),
                     ),
@@ -140,7 +141,7 @@ def run(
                 await aggregator.started.wait()
                 # Agents end first: what they still have to send is taken.
                 await fleet.run()
-                raise next(iter(fleet.left_out().values()))  # with no context left there is nothing to serve
+                raise fleet.left_out()[names[0]]  # with no context left there is nothing to serve
 
     run_service(federate())
 

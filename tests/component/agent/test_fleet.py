@@ -15,10 +15,10 @@ from federator.agent.agent import Agent, AgentPhase
 from federator.agent.fleet import AgentFleet, NamedAgent
 from federator.agent.settings import AgentSettings
 from federator.aggregator.aggregator import Aggregator
-from federator.api.cluster import ClusterID
+from federator.api.cluster import ClusterID, ClusterState
 from federator.errors import ClusterUIDKnown, InvalidInput, MemberUnreachable, UnknownResourceType
 from tests.component.aggregator.running import running, settings
-from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
+from tests.unit.agent.scripted_cluster import CRDS, PODS, WIDGETS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
 
 
@@ -157,6 +157,45 @@ async def test_an_agent_that_fails_is_left_out_while_the_others_run(aggregator: 
         paris.put(PODS, "web")
         await eventually(lambda: aggregator.statistics()["merge"].get("objects") == 1)
         assert set(fleet.left_out()) == {"berlin", "rome"}
+
+
+async def test_a_cluster_without_the_types_that_others_have_joins_and_follows_them_once_it_has(
+    aggregator: Aggregator,
+) -> None:
+    berlin, paris = (ScriptedCluster(CRDS, uid=f"uid-{name}") for name in ("berlin", "paris"))
+    berlin.types.append(WIDGETS)
+    more: dict[str, Any] = {"resources": ("widgets",), "waits_for_types": True, "discovery_interval": 0.1}
+    agents = (named("berlin", berlin, aggregator, **more), named("paris", paris, aggregator, **more))
+
+    def clusters() -> dict[str, ClusterState]:
+        assert aggregator._parts is not None
+        return {cluster_id: record.state for cluster_id, record in aggregator._parts.ledger.clusters().items()}
+
+    async with running_fleet(*agents) as fleet:
+        await eventually(lambda: clusters() == {"berlin": ClusterState.LIVE, "paris": ClusterState.LIVE})
+        paris.types.append(WIDGETS)
+        paris.put(WIDGETS, "w")
+        await eventually(lambda: aggregator.statistics()["merge"].get("objects") == 1)
+        paris.delete(WIDGETS, "w")
+        for cluster in (berlin, paris):
+            cluster.types.remove(WIDGETS)
+        await eventually(lambda: not any(agent.agent._follower.types for agent in agents))
+        await asyncio.sleep(0.1)
+        assert fleet.left_out() == {}, "they were served once, so nobody has misspelt them"
+
+
+async def test_types_that_no_cluster_has_ever_had_leave_all_out(aggregator: Aggregator) -> None:
+    berlin, paris = ScriptedCluster(PODS, uid="uid-berlin"), SlowCluster(uid="uid-paris")
+    more: dict[str, Any] = {"resources": ("podz",), "waits_for_types": True}
+    fleet = AgentFleet((named("berlin", berlin, aggregator, **more), named("paris", paris, aggregator, **more)))
+    running_it = asyncio.create_task(fleet.run(), name="fleet")
+    await eventually(lambda: phases(fleet)["berlin"] is AgentPhase.PUSHING)
+    assert fleet.left_out() == {}, "the other one may have them"
+    paris.may_answer.set()
+    await asyncio.wait_for(running_it, 10)
+    assert {context: type(error) for context, error in fleet.left_out().items()} == dict.fromkeys(
+        ("berlin", "paris"), UnknownResourceType
+    )
 
 
 async def test_it_ends_by_itself_only_when_every_agent_was_left_out(aggregator: Aggregator) -> None:
