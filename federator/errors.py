@@ -209,9 +209,9 @@ class ObjectNotFound(NotFound):
         self.name = name
         self.cluster_id = cluster_id
         self.namespace = namespace
-        where = f" in namespace {namespace!r}" if namespace else ""
-        where += f" of cluster {cluster_id!r}" if cluster_id else " of any cluster"
-        super().__init__(f"{resource} {name!r} not found{where}")
+        where = f"namespace {namespace!r} of " if namespace else ""
+        where += f"cluster {cluster_id!r}" if cluster_id else "any cluster"
+        super().__init__(f"{resource} {name!r} not found in {where}")
 
 
 class IndexNotFound(NotFound):
@@ -680,14 +680,14 @@ class CredentialsError(FederatorError):
 
 
 class AggregatorUnreachable(FederatorError):
-    """The aggregator could not be reached."""
+    """The aggregator could not be reached; without an address where it says so itself."""
 
     reason = "AGGREGATOR_UNREACHABLE"
 
     def __init__(self, address: str, cause: str) -> None:
         self.address = address
         self.cause = cause
-        super().__init__(f"cannot reach the aggregator at {address}: {cause}")
+        super().__init__(f"cannot reach the aggregator{f' at {address}' if address else ''}: {cause}")
 
 
 class Incomplete(FederatorError):

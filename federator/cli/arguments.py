@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from federator.api.key import ObjectKey
-from federator.client.selection import comma_list
+from federator.client.selection import cluster_globs
 from federator.errors import InvalidInput
 
 _KEY_SLASHES = 4
@@ -40,7 +40,7 @@ def query_of_options(
 ) -> Query:
     """Returns what the options that choose objects ask for (`federator.cli.options`), of no type yet."""
     return Query(
-        clusters=tuple(comma_list(clusters)),
+        clusters=tuple(cluster_globs(clusters)),
         cluster_labels=cluster_selector,
         namespace="" if all_namespaces else namespace,
         labels=selector,

@@ -144,7 +144,8 @@ async def _follow(
         writer = _writer(client, output, tables, follow=True)
         if show_list:
             answers = await write_list(client, [query], writer, listed, streamed=output in _STREAMED)
-            say_what_is_missing(answers, say_empty=True)
+            say_what_is_missing(answers, say_empty=not query.name)
+            require_names(answers)
             cursor = answers[0].summary.cursor
         else:
             cursor = (await client.list(**query._asdict(), limit=1, count_only=True)).cursor

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
@@ -140,6 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # The process is ours. structlog would import it for tracebacks that we do not have: a fifth of `federator get`.
         sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    # Where they were closed before the start, as by `>&-`, Python has None: nobody reads, as of a pipe that was closed.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):
         # Names and annotations are in any script, and what reads JSON and YAML expects UTF-8 whatever the terminal is.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")

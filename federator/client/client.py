@@ -21,7 +21,7 @@ from federator.client.moment import Moment, moment_fields
 from federator.client.object import InventoryObject
 from federator.client.page_walk import list_stream, walk_pages
 from federator.client.result import ClustersResult, GetResult, ListPage, ListResult, ServedType
-from federator.client.selection import comma_list, selection
+from federator.client.selection import cluster_globs, comma_list, selection
 from federator.client.watch import DisconnectHandler, WatchStream
 from federator.v1 import inventory_pb2
 from federator.wire.tls import TLSFiles
@@ -488,7 +488,7 @@ class InventoryClient:
             MalformedSelector: the label selector does not parse.
         """
         selector = LabelSelector.parse(labels, field="labels")
-        request = inventory_pb2.ListClustersRequest(clusters=comma_list(clusters))
+        request = inventory_pb2.ListClustersRequest(clusters=cluster_globs(clusters))
         connection = self._connection
         async with connection.call(lambda stub: stub.ListClusters, request, timeout) as call:
             response = await call

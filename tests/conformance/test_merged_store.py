@@ -246,7 +246,7 @@ async def test_st10_gets_by_name(filled: World) -> None:
     nodes = MergedLister(filled.store, NODES.group_resource)
     assert nodes.cluster(EU).get("n1").key == ObjectKey(EU, "", "nodes", "", "n1")
     assert nodes.cluster(EU).namespace("shop").list() == [], "cluster-scoped objects are in no namespace"
-    with pytest.raises(ObjectNotFound, match="pods 'a' not found of cluster 'eu'"):
+    with pytest.raises(ObjectNotFound, match="pods 'a' not found in cluster 'eu'"):
         pods.cluster(EU).get("a")
     with pytest.raises(ObjectNotFound, match="'c' not found in namespace 'shop' of cluster 'us'"):
         pods.cluster(US).namespace("shop").get("c")

@@ -14,8 +14,9 @@ from federator.aggregator.ledger.records import ClusterEntry, Commit, TypeEntry
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource
 
-PROVED_WITHIN = 150.0
-"""Seconds for which a sign of the apiserver proves a type: an idle one gets a bookmark about once a minute."""
+PROVED_WITHIN = 180.0
+"""Seconds for which a sign of the apiserver proves a type: an idle one gets a bookmark about once a minute. Where one does
+not come the watch is dialled again after 90 s, and the next may take that minute and a quarter: no cause for alarm."""
 
 GROUP_UNREAD = "its API group cannot be discovered"
 """Reason of a type that no agent has told of, and of whose group none can tell."""

@@ -210,4 +210,4 @@ class Watch:
 
 
 def _closing() -> AggregatorUnreachable:
-    return AggregatorUnreachable("the aggregator", "it is shutting down")
+    return AggregatorUnreachable("", "it is shutting down")

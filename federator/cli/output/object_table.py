@@ -16,6 +16,9 @@ from federator.cli.printers.registry import built_in_printer
 from federator.client import EventType, InventoryClient, InventoryObject
 from federator.errors import UnknownResourceType
 
+_EVENT_WIDTH = max(map(len, (EventType.ADDED, EventType.MODIFIED, EventType.DELETED)))
+"""Of the column from its first row on, so that those which come later stand below it."""
+
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
@@ -120,7 +123,7 @@ class ObjectTableWriter:
             kind = f"{item.kind}.{item.group}" if item.group else item.kind
             cells[header.index("NAME")] = f"{kind.lower()}/{item.name}"
         return [
-            *([str(change)] if self._options.show_events else []),
+            *([str(change).ljust(_EVENT_WIDTH)] if self._options.show_events else []),
             item.cluster_id,
             *([item.namespace] if block.show_namespace else []),
             *cells,

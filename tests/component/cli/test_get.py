@@ -216,6 +216,13 @@ async def test_names_that_nobody_has(federator: Federator, inventory: ScriptedIn
     assert (await federator("get", "pod", "b", "-o", "json")).out == ""
 
 
+async def test_a_name_that_nobody_has_is_not_watched_for(federator: Federator, inventory: ScriptedInventory) -> None:
+    inventory.list_pages = answer()
+    done = await federator("get", "pods", "b", "-w")
+    assert (done.code, done.out, done.err) == (1, "", "Error: pods 'b' not found in any cluster\n")
+    assert len(inventory.requests) == 1
+
+
 async def test_what_is_not_live_is_named(federator: Federator, inventory: ScriptedInventory) -> None:
     denied = inventory_pb2.TypeFreshness(resource="pods", state=types_pb2.TYPE_STATE_DENIED)
     clusters = (
@@ -347,10 +354,10 @@ async def test_watch_goes_on_where_the_list_ended(federator: Federator, inventor
     ]
     done = await federator("get", "pods", "-w", "--output-watch-events")
     assert without_age(done.out) == (
-        "EVENT   CLUSTER   NAMESPACE   NAME   READY   STATUS    RESTARTS\n"
-        "ADDED   eu-1      shop        a      1/1     Running   0\n"
-        "ADDED   us-2      shop        a-longer-name   1/1     Pending   0\n"
-        "DELETED   eu-1      shop        a               1/1     Running   0\n"
+        "EVENT      CLUSTER   NAMESPACE   NAME   READY   STATUS    RESTARTS\n"
+        "ADDED      eu-1      shop        a      1/1     Running   0\n"
+        "ADDED      us-2      shop        a-longer-name   1/1     Pending   0\n"
+        "DELETED    eu-1      shop        a               1/1     Running   0\n"
     )
     assert done.err.splitlines() == [
         "Note: ap-1 is STALE (was LIVE): agent silent",
@@ -422,6 +429,7 @@ async def test_watch_only_lists_nothing(federator: Federator, inventory: Scripte
         ),
         (("//pods/shop/a",), "Error: key: '//pods/shop/a' is not allowed"),
         ((",",), "Error: TYPE: ',' is not allowed"),
+        (("pods", "-C", " ,"), "Error: clusters: ' ,' is not allowed; allowed: globs of ClusterIDs between commas"),
         ((), "Error: Missing argument 'WHAT'."),
         (("pods", "--limit", "-1"), "Error: --limit: '-1' is not allowed; allowed: greater than or equal to 0"),
         (("pods", "--bogus"), "Error: No such option: --bogus"),

@@ -95,7 +95,7 @@ class TestReading:
             refused("clusters", "-C", "mars-1", code=1, said=["'mars-1'", "known: eu-1, us-1"]),
             refused("get", "mars-1//pods/default/a", code=1, said=["'mars-1'", "known: eu-1, us-1"]),
             refused("get", "pods", "-n", "a/b", said=["namespace: 'a/b'"]),
-            refused("get", "pods", "nobody", code=1, said=["pods 'nobody' not found of any cluster"]),
+            refused("get", "pods", "nobody", code=1, said=["pods 'nobody' not found in any cluster"]),
             refused("get", "pods", "-o", "xml", said=["--output: 'xml'", "yaml"]),
             refused("get", "pods", "--limit", "-1", said=["--limit", "-1"]),
             refused("get", "pods", "--limit", "many", said=["--limit", "many"]),

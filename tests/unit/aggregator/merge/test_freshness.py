@@ -14,6 +14,7 @@ from federator.aggregator.merge.freshness import (
 )
 from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource
+from federator.cache.stream_guard import MIN_SILENCE
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, put
 
 A, B = ClusterID("a"), ClusterID("b")
@@ -85,14 +86,19 @@ async def test_a_proved_type_of_a_live_cluster_is_live(table: Table) -> None:
     assert (fresh.seen_age, fresh.proved_age) == (0, 0)
 
 
+def test_a_quiet_watch_that_is_dialled_again_has_time_for_its_next_bookmark() -> None:
+    longest_between_bookmarks = 60 * 1.25  # a minute, and a quarter of it at random
+    assert MIN_SILENCE + longest_between_bookmarks < PROVED_WITHIN
+
+
 async def test_ages_grow_and_a_proof_that_is_too_old_proves_nothing(table: Table) -> None:
     table.clock.now += PROVED_WITHIN
     assert table.pods().state is TypeState.LIVE
     table.freshness.proved(A, NODES_GR, 5)
     table.clock.now += 1
-    assert table.pods() == TypeFreshness(PODS_GR, TypeState.STALE, "last proved 151 s ago", "", 151)
+    assert table.pods() == TypeFreshness(PODS_GR, TypeState.STALE, "last proved 181 s ago", "", 181)
     fresh = table.freshness.of(A)
-    assert (fresh.seen_age, fresh.proved_age) == (151, 151)
+    assert (fresh.seen_age, fresh.proved_age) == (181, 181)
     assert not fresh.is_complete
     assert table.freshness.of(A, [NODES_GR]).proved_age == 6
     table.freshness.seen(A)
