@@ -26,7 +26,8 @@ Resources = Annotated[
     typer.Option(
         "--resource",
         metavar="TYPE",
-        help="Collect only this type, as kubectl takes it; may be repeated, or a comma list. "
+        help="Collect only this type, as kubectl takes it; may be repeated, or a comma list. One that is not "
+        "served yet is followed once it is. "
         "[default: all that can be watched, except events, leases and endpoints]",
     ),
 ]

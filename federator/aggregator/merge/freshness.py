@@ -15,8 +15,8 @@ from federator.api.cluster import ClusterID, ClusterState, TypeState
 from federator.api.resource import GroupResource
 
 PROVED_WITHIN = 180.0
-"""Seconds for which a sign of the apiserver proves a type: an idle one gets a bookmark about once a minute. Where one does
-not come the watch is dialled again after 90 s, and the next may take that minute and a quarter: no cause for alarm."""
+"""Seconds for which a sign of the apiserver proves a type: an idle one gets a bookmark about once a minute. Where one
+does not come the watch is dialled again after 90 s, and the next may take that minute and a quarter: no alarm yet."""
 
 GROUP_UNREAD = "its API group cannot be discovered"
 """Reason of a type that no agent has told of, and of whose group none can tell."""
