@@ -7,8 +7,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -18,6 +20,8 @@ from federator.observability.grpc_metrics import GrpcMetrics
 from federator.wire.limits import MAX_MESSAGE_BYTES
 from federator.wire.status import RequestDecoding
 from federator.wire.tls import TLSFiles, server_credentials
+
+_REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -147,15 +151,28 @@ def _add_reflection(server: grpc.aio.Server, services: tuple[str, ...]) -> None:
 
     The messages of both are the same on the wire.
     """
-    names = (*services, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
-    servicer = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
+    names = (*services, reflection.SERVICE_NAME, _REFLECTION_V1)
+    pool: Any = _PoolWithMethods()
+    reflection.enable_server_reflection(names, server, pool)
+    servicer = reflection.aio.ReflectionServicer(names, pool)  # type: ignore[attr-defined]
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         reflection_pb2.ServerReflectionRequest.FromString,
         reflection_pb2.ServerReflectionResponse.SerializeToString,
     )
-    handler = grpc.method_handlers_generic_handler(
-        "grpc.reflection.v1.ServerReflection", {"ServerReflectionInfo": method}
-    )
+    handler = grpc.method_handlers_generic_handler(_REFLECTION_V1, {"ServerReflectionInfo": method})
     server.add_generic_rpc_handlers((handler,))
+
+
+class _PoolWithMethods:
+    """The pool of descriptors, in which methods are symbols, too: protobuf's own finds none by `Service.Method`."""
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - the pool's name for it
+        pool = descriptor_pool.Default()
+        try:
+            return pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return pool.FindMethodByName(symbol).containing_service.file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(descriptor_pool.Default(), name)

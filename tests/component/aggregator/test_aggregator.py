@@ -57,14 +57,19 @@ def pushing(cluster: ScriptedCluster, aggregator: Aggregator) -> Agent:
 
 async def listed_services(channel: grpc.aio.Channel, version: str) -> set[str]:
     """What server reflection lists, asked as a client of that version does."""
+    response = await reflected(channel, version, list_services="*")
+    return {service.name for service in response.list_services_response.service}
+
+
+async def reflected(channel: grpc.aio.Channel, version: str, **question: str) -> Any:
     call: Any = channel.stream_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
     )
-    request = reflection_pb2.ServerReflectionRequest(list_services="*")
+    request = reflection_pb2.ServerReflectionRequest(**question)
     (response,) = [response async for response in call(iter([request]), timeout=30, wait_for_ready=True)]
-    return {service.name for service in response.list_services_response.service}
+    return response
 
 
 async def health_of(channel: grpc.aio.Channel, service: str) -> str:
@@ -84,6 +89,21 @@ async def test_both_sides_are_healthy_and_describe_themselves(tmp_path: Path) ->
                     listed = await listed_services(channel, version)
                     assert {INVENTORY, INGEST} & listed == {service}, version
                     assert "grpc.health.v1.Health" in listed
+                    assert f"grpc.reflection.{version}.ServerReflection" in listed
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_whatever_has_a_name_is_described(tmp_path: Path, version: str) -> None:
+    async with (
+        running(Aggregator(settings(tmp_path))) as aggregator,
+        grpc.aio.insecure_channel(aggregator.address) as channel,
+    ):
+        for name in (INVENTORY, f"{INVENTORY}.List", "federator.v1.Selection", "federator.v1.Selection.namespace"):
+            response = await reflected(channel, version, file_containing_symbol=name)
+            assert response.file_descriptor_response.file_descriptor_proto, name
+        for name in (f"{INVENTORY}.Lost", "federator.v1.Nothing", "", "List"):
+            response = await reflected(channel, version, file_containing_symbol=name)
+            assert response.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0], name
 
 
 async def test_ports_asked_for_as_0_are_told(tmp_path: Path) -> None:
