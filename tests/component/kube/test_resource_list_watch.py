@@ -17,6 +17,7 @@ from federator.kube import MemberClient, ResourceListWatch, member_client
 from federator.kube.object_decoder import ObjectDecoder
 from federator.kube.resource_list_watch import Page
 from tests.component.kube.scripted_server import Exchange, Request, ScriptedServer, eventually
+from tests.turns import counted_turns
 
 PODS = ResourceType(group="", version="v1", resource="pods", kind="Pod", namespaced=True)
 WATCH = ListOptions(resource_version="5", allow_bookmarks=True, timeout_seconds=300)
@@ -111,19 +112,10 @@ async def test_an_object_nested_too_deeply_is_skipped_and_the_others_are_served(
 
 
 async def test_a_long_run_of_items_lets_other_tasks_run() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     page = Page(ObjectDecoder(PODS))
-    counting = asyncio.create_task(count())
-    await page.take([msgspec.Raw(json.dumps(pod(str(number))).encode()) for number in range(5000)])
-    counting.cancel()
-    assert (len(page.objects), turns) == (5000, 10)
+    with counted_turns() as turns:
+        await page.take([msgspec.Raw(json.dumps(pod(str(number))).encode()) for number in range(5000)])
+    assert (len(page.objects), turns.taken) == (5000, 10)
 
 
 async def test_a_list_is_decoded_while_it_comes(server: ScriptedServer, client: MemberClient) -> None:

@@ -10,6 +10,7 @@ import pytest
 from federator.api.delta import Delta, DeltaType, Tombstone
 from federator.api.object import KubeObject
 from federator.cache.delta_fifo import Bookmark, DeltaFIFO, Deltas, FIFOClosed, Popped, ReplacedAll, SyncAll
+from tests.turns import counted_turns
 from tests.unit.cache.doubles import pod, settle
 
 pytestmark = pytest.mark.looptime
@@ -551,15 +552,6 @@ async def test_a_delete_is_never_withheld_but_tells_nothing_untransformed(delete
 
 
 async def test_transforming_a_long_list_lets_others_have_the_loop() -> None:
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count_turns())
-    await atomic(transform=lambda obj: obj).replace([pod("a", 1)] * 2000, "1")
-    counting.cancel()
-    assert turns >= 7
+    with counted_turns() as turns:
+        await atomic(transform=lambda obj: obj).replace([pod("a", 1)] * 2000, "1")
+    assert turns.taken >= 7

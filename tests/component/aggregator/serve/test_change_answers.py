@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -32,6 +31,7 @@ from federator.v1 import inventory_pb2, types_pb2
 from federator.v1.inventory_pb2 import GetChangesRequest, GetChangesResponse, Selection
 from federator.wire.status import from_rpc_error
 from tests.component.aggregator.serve.test_history_answers import Clock
+from tests.turns import counted_turns
 from tests.unit.aggregator.federation import PODS, Federation, delete, put
 from tests.unit.aggregator.serve.recorder import ADDED, DELETED, MODIFIED
 
@@ -306,17 +306,8 @@ async def test_others_have_their_turn_while_the_log_is_read(federation: Federati
     ticks = iter(range(10**9))
     budget = Budget(QueryLimits(time_ms=10**6), clock=lambda: next(ticks) * 0.003)  # each look is a turn later
     changes = Changes(question, federation.ledger, federation.view.types, Patches(), budget)
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(count_turns())
     found = changes.changes()
-    await anext(found)
-    other.cancel()
-    assert turns > 1000 // 64, "one for each slice"
+    with counted_turns() as turns:
+        await anext(found)
+    assert turns.taken > 1000 // 64, "one for each slice"
     await found.aclose()

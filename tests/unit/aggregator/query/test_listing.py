@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from federator.aggregator.merge.selection import Selection
@@ -11,6 +9,7 @@ from federator.api.resource import GroupResource
 from federator.api.selector import FieldSelector
 from federator.errors import RevisionExpired
 from federator.v1 import inventory_pb2
+from tests.turns import counted_turns
 from tests.unit.aggregator.federation import DEPLOYMENTS, NODES, PODS, Federation, put
 from tests.unit.aggregator.serve.recorder import key_of
 
@@ -74,18 +73,9 @@ async def test_reading_many_objects_leaves_the_loop_its_turns() -> None:
     await federation.join("a")
     for start in range(0, SLICE * 10, 100):
         await federation.commit("a", *(put(f"p{number}") for number in range(start, start + 100)))
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count_turns())
-    await _objects(present_listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource}))))
-    counting.cancel()
-    assert turns >= 9
+    with counted_turns() as turns:
+        await _objects(present_listing(federation.view, federation.ledger, Selection(frozenset({PODS.group_resource}))))
+    assert turns.taken >= 9
 
 
 async def test_without_a_pin_a_compacted_listing_is_told_and_never_short() -> None:
