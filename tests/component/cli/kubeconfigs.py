@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from federator.cli.main import main
-from tests.unit.cli.conftest import Outcome
+from tests.component.cli.conftest import Outcome
 
 SERVER = "https://127.0.0.1:1"
 """Where nobody answers."""

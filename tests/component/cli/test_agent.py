@@ -16,10 +16,10 @@ from federator.api.cluster import ClusterID
 from federator.cli.agent import _observed
 from federator.errors import UnknownResourceType
 from tests.component.aggregator.running import get, scrape
+from tests.component.cli.conftest import Outcome
 from tests.component.cli.kubeconfigs import SERVER, commands, write_kubeconfig
 from tests.unit.agent.scripted_cluster import PODS, ScriptedCluster
 from tests.unit.aggregator.federation import eventually
-from tests.unit.cli.conftest import Outcome
 
 Run = Callable[..., Outcome]
 

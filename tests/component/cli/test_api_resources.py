@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from federator.v1 import inventory_pb2, types_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory
-from tests.unit.cli.conftest import Federator
 
 
 def answer() -> inventory_pb2.ListResourceTypesResponse:

@@ -8,9 +8,9 @@ import pytest
 
 from federator.errors import RevisionExpired
 from federator.v1 import inventory_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory, freshness, inventory_object
 from tests.component.client.test_past import THEN_MS, gap
-from tests.unit.cli.conftest import Federator
 
 
 def change(kind: str, name: str, revision: int, **fields: object) -> inventory_pb2.ObjectChange:

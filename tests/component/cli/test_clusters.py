@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from federator.v1 import inventory_pb2, types_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory
-from tests.unit.cli.conftest import Federator
 
 
 def cluster(cluster_id: str, state: types_pb2.ClusterState.ValueType, **fields: Any) -> inventory_pb2.Cluster:

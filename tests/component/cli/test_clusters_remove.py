@@ -14,8 +14,8 @@ import pytest
 from federator.cli.main import main
 from federator.errors import ClusterConnected, FederatorError, UnknownCluster
 from federator.v1 import admin_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.cli.scripted_admin import ScriptedAdmin
-from tests.unit.cli.conftest import Federator
 
 
 class Terminal(io.StringIO):

@@ -9,8 +9,8 @@ import pytest
 from federator.errors import QueryTooCostly, UnknownResourceType
 from federator.v1 import inventory_pb2, types_pb2
 from federator.v1.inventory_pb2 import AggregateFunction
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory, freshness
-from tests.unit.cli.conftest import Federator
 
 LIVE = (freshness("eu-1"), freshness("us-2"))
 Measured = str | tuple[str, float | None, int]

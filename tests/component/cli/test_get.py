@@ -13,8 +13,8 @@ import yaml
 from federator.client import EventType
 from federator.errors import CursorExpired, CursorForeign, RevisionExpired, SelectionChanged, UnknownResourceType
 from federator.v1 import inventory_pb2, types_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object
-from tests.unit.cli.conftest import Federator
 
 LIVE = (freshness("eu-1"), freshness("us-2"))
 

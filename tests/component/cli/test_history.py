@@ -9,9 +9,9 @@ import pytest
 
 from federator.errors import AmbiguousName, RevisionExpired
 from federator.v1 import inventory_pb2, types_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.client.scripted_inventory import ScriptedInventory, freshness, inventory_object
 from tests.component.client.test_past import gap, history_summary, version
-from tests.unit.cli.conftest import Federator
 
 
 def body(revision: int, ready: int, image: str = "nginx:1") -> inventory_pb2.InventoryObject:

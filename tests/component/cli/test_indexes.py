@@ -12,10 +12,10 @@ from federator.aggregator.settings import AggregatorSettings
 from federator.cli.main import main
 from federator.errors import FederatorError, IndexFromSettings, IndexNotFound, InvalidInput, LimitReached
 from federator.v1 import admin_pb2, inventory_pb2
+from tests.component.cli.conftest import Federator
 from tests.component.cli.kubeconfigs import SERVER, commands, write_kubeconfig
 from tests.component.cli.scripted_admin import ScriptedAdmin
 from tests.component.client.scripted_inventory import ScriptedInventory
-from tests.unit.cli.conftest import Federator
 
 ANSWER = inventory_pb2.ListFieldIndexesResponse(
     indexes=[

@@ -19,7 +19,7 @@ from federator.aggregator.ledger.lmdb import LmdbLedger
 from federator.aggregator.ledger.maintenance import holding
 from federator.cli.main import COMMANDS, LazyGroup, main
 from tests.component.aggregator.ledger.filled import WEB, filled
-from tests.unit.cli.conftest import Outcome
+from tests.component.cli.conftest import Outcome
 
 HINT = "<ClusterID>/<group>/<resource>/<namespace>/<name>"
 

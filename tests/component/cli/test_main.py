@@ -48,21 +48,17 @@ def test_output_is_utf_8_whatever_the_terminal_is(process: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("closed", "code", "out", "err"),
-    [
-        (">&-", 1, "", "Error: cannot reach the aggregator at 127.0.0.1:1: "),
-        ("2>&-", 1, "", ""),
-        (">&- 2>&-", 1, "", ""),
-    ],
+    ("closed", "err"),
+    [(">&-", "Error: cannot reach the aggregator at 127.0.0.1:1: "), ("2>&-", ""), (">&- 2>&-", "")],
 )
-def test_what_was_closed_before_the_start_takes_nothing(closed: str, code: int, out: str, err: str) -> None:
+def test_what_was_closed_before_the_start_takes_nothing(closed: str, err: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f"'{sys.executable}' -m federator get pods --server=127.0.0.1:1 {closed}"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr[: len(err) or None]) == (code, out, err)
+    assert (done.returncode, done.stdout, done.stderr[: len(err) or None]) == (1, "", err)
 
 
 def test_a_full_disk_is_said_once() -> None:

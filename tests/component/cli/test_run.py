@@ -18,8 +18,8 @@ from federator.aggregator import aggregator
 from federator.cli.run import _socket_path, _sound_contexts
 from federator.errors import CredentialsError, InvalidInput
 from federator.kube.kubeconfig import Kubeconfig
+from tests.component.cli.conftest import Outcome
 from tests.component.cli.kubeconfigs import SERVER, commands, write_kubeconfig
-from tests.unit.cli.conftest import Outcome
 
 Run = Callable[..., Outcome]
 

@@ -1,4 +1,4 @@
-"""A source tree with tools/, and a `go` on the PATH that compiles nothing."""
+"""A source tree with tools/ and a `go` on the PATH that compiles nothing; an inventory for commands."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+
+from tests.component.cli.conftest import inventory
+
+__all__ = ["inventory"]
 
 GO_MOD = """\
 module example.com/tools

@@ -6,21 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-
-import pytest
+from collections.abc import Sequence
 
 from federator.client import EventType
 from federator.v1 import inventory_pb2
-from tests.component.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object, serving
-
-
-@pytest.fixture
-async def inventory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ScriptedInventory]:
-    scripted = ScriptedInventory()
-    async with serving(scripted):
-        monkeypatch.setenv("FEDERATOR_SERVER", scripted.address)
-        yield scripted
+from tests.component.client.scripted_inventory import ScriptedInventory, event, freshness, inventory_object
 
 
 def answer(count: int) -> Sequence[inventory_pb2.ListResponse]:
