@@ -15,7 +15,6 @@ DEMO_SECONDS ?= 0
 # process, as a debugger needs it.
 DEALT := --dist loadscope --no-loadscope-reorder
 WORKERS ?= -n 3 $(DEALT)
-UNITS = $(if $(WORKERS),-n 2 $(DEALT))
 # Without bytecode each worker compiles all tests anew, a fifth of the whole work. So it is kept here even where Python is
 # told to keep none; make clean removes it.
 BYTECODE := PYTHONDONTWRITEBYTECODE=
@@ -58,11 +57,11 @@ test: testbed ## Run all tests, on real control planes
 
 .PHONY: unit
 unit: $(READY) ## Run the unit tests only, in less than half a minute: nothing but the process they run in
-	@$(BYTECODE) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-brief} $(BIN)/python -m pytest $(UNITS) tests/unit $(ARGS)
+	@$(BYTECODE) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-brief} $(BIN)/python -m pytest $(if $(WORKERS),-n 2 $(DEALT)) tests/unit $(ARGS)
 
 .PHONY: component
 component: $(READY) ## Run the component and contract tests only: real gRPC, files and processes, no control planes
-	@$(BYTECODE) $(BIN)/python -m pytest $(UNITS) tests/component tests/contract $(ARGS)
+	@$(BYTECODE) $(BIN)/python -m pytest $(WORKERS) tests/component tests/contract $(ARGS)
 
 .PHONY: lint
 lint: $(READY) ## Check format, lint, types, import layers and generated code
@@ -73,7 +72,7 @@ lint: $(READY) ## Check format, lint, types, import layers and generated code
 	@$(MAKE) --no-print-directory proto-check
 
 .PHONY: check
-check: lint unit component ## lint, then all tests that need no control planes or long runs
+check: lint unit component ## lint, then the unit, component and contract tests
 
 .PHONY: fix
 fix: $(READY) ## Apply what lint can mend by itself

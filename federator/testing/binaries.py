@@ -96,20 +96,19 @@ async def provide(
         if name not in PACKAGES:
             raise InvalidInput("binary", name, ", ".join(PACKAGES))
     wanted = [name for name in PACKAGES if name in names]
-    stages = "kwok" in wanted
-    ready, ready_stages = await asyncio.to_thread(_ready_made, wanted)
-    if len(ready) == len(wanted) and (ready_stages or not stages):
-        return Binaries(next(iter(ready.values())).parent, ready, ready_stages if stages else ())
+    ready, stages = await asyncio.to_thread(_ready_made, wanted)
+    missing = [name for name in wanted if name not in ready]
+    copies_stages = "kwok" in wanted and not stages
+    if not missing and not copies_stages:
+        return Binaries(next(iter(ready.values())).parent, ready, stages)
     module = await asyncio.to_thread(ToolsModule, tools or Path(federator.__file__).parents[1] / "tools")
     cache = Cache(cache_root(), module, progress)
-    missing = [name for name in wanted if name not in ready]
-    copies_stages = stages and not ready_stages
     if not await asyncio.to_thread(cache.complete, missing, copies_stages):
         if ready:
             progress(f"KUBEBUILDER_ASSETS has no {', '.join([*missing, *(['stages'] if copies_stages else [])])}")
         await cache.build(missing, copies_stages)
     paths = {name: ready.get(name) or cache.path(name) for name in wanted}
-    return Binaries(cache.folder, paths, (ready_stages or cache.stages()) if stages else ())
+    return Binaries(cache.folder, paths, cache.stages() if copies_stages else stages)
 
 
 def cache_root() -> Path:
@@ -132,14 +131,15 @@ def cache_key(module: ToolsModule) -> str:
 
 
 def _ready_made(names: Collection[str]) -> tuple[dict[str, Path], tuple[Path, ...]]:
-    """Programs and stage files of the folder that KUBEBUILDER_ASSETS names."""
+    """Programs of the folder that KUBEBUILDER_ASSETS names, and with kwok its stage files there."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return {}, ()
     folder = Path(assets).absolute()
     if not folder.is_dir():
         raise TestbedError(f"KUBEBUILDER_ASSETS names {assets!r}, which is not a folder")
-    return {name: path for name in names if _is_program(path := folder / name)}, _stage_files(folder)
+    programs = {name: path for name in names if _is_program(path := folder / name)}
+    return programs, _stage_files(folder) if "kwok" in names else ()
 
 
 def _stage_files(folder: Path) -> tuple[Path, ...]:
